@@ -1,0 +1,2 @@
+//! The `flint` binary: arguments and glue.
+fn main() {}

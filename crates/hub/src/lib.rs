@@ -1,0 +1,1 @@
+//! The hub crate: being written.

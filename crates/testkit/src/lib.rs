@@ -1,0 +1,1 @@
+//! The testkit crate: being written.

@@ -1,0 +1,1 @@
+//! The text crate: being written.
