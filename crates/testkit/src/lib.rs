@@ -1,1 +1,5 @@
-//! The testkit crate: being written.
+//! Fixtures for tests: production never depends on this crate.
+//!
+//! [`gguf`] writes small GGUF files.
+
+pub mod gguf;

@@ -1,0 +1,180 @@
+//! A small GGUF writer, so that tests need no model file.
+//!
+//! It writes what it is told, also what a reader must refuse: names may repeat and data may have any length.
+
+use std::io;
+use std::path::Path;
+
+use model::gguf::{ALIGNMENT_DEFAULT, Array, StringArray, TensorType, Value};
+
+/// Collects metadata and tensors and lays them out as a file.
+///
+/// ```
+/// use model::gguf::{Gguf, TensorType, Value};
+/// let bytes = testkit::gguf::GgufWriter::new()
+///     .meta("general.architecture", Value::String("llama".into()))
+///     .tensor("output.weight", &[32, 2], TensorType::Q8_0, vec![0; 68])
+///     .bytes();
+/// let gguf = Gguf::parse(&bytes, bytes.len() as u64).unwrap();
+/// assert_eq!(gguf.tensor("output.weight").unwrap().bytes, 68);
+/// ```
+#[derive(Debug, Clone)]
+pub struct GgufWriter {
+    version: u32,
+    alignment: u64,
+    metadata: Vec<(String, Value)>,
+    tensors: Vec<Tensor>,
+}
+
+#[derive(Debug, Clone)]
+struct Tensor {
+    name: String,
+    dims: Vec<u64>,
+    kind: TensorType,
+    data: Vec<u8>,
+}
+
+impl Default for GgufWriter {
+    fn default() -> Self {
+        GgufWriter {
+            version: 3,
+            alignment: ALIGNMENT_DEFAULT,
+            metadata: Vec::new(),
+            tensors: Vec::new(),
+        }
+    }
+}
+
+impl GgufWriter {
+    /// An empty file of version 3.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the version number.
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Sets the alignment of tensor data and writes it to the metadata.
+    pub fn alignment(mut self, alignment: u32) -> Self {
+        self.alignment = u64::from(alignment);
+        self.meta("general.alignment", Value::U32(alignment))
+    }
+
+    /// Adds a metadata entry.
+    pub fn meta(mut self, key: impl Into<String>, value: Value) -> Self {
+        self.metadata.push((key.into(), value));
+        self
+    }
+
+    /// Adds a string entry.
+    pub fn text(self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.meta(key, Value::String(value.into()))
+    }
+
+    /// Adds an array of strings.
+    pub fn strings<T: AsRef<[u8]>>(
+        self,
+        key: impl Into<String>,
+        values: impl IntoIterator<Item = T>,
+    ) -> Self {
+        self.meta(
+            key,
+            Value::Array(Array::String(StringArray::from_iter(values))),
+        )
+    }
+
+    /// Adds a tensor; `dims[0]` is the contiguous dimension.
+    pub fn tensor(
+        mut self,
+        name: impl Into<String>,
+        dims: &[u64],
+        kind: TensorType,
+        data: Vec<u8>,
+    ) -> Self {
+        self.tensors.push(Tensor {
+            name: name.into(),
+            dims: dims.to_vec(),
+            kind,
+            data,
+        });
+        self
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(b"GGUF");
+        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&(self.tensors.len() as u64).to_le_bytes());
+        out.extend_from_slice(&(self.metadata.len() as u64).to_le_bytes());
+        for (key, value) in &self.metadata {
+            put_string(&mut out, key.as_bytes());
+            put_value(&mut out, value);
+        }
+        let mut offset = 0u64;
+        for tensor in &self.tensors {
+            put_string(&mut out, tensor.name.as_bytes());
+            out.extend_from_slice(&(tensor.dims.len() as u32).to_le_bytes());
+            out.extend(tensor.dims.iter().flat_map(|dim| dim.to_le_bytes()));
+            out.extend_from_slice(&tensor.kind.id().to_le_bytes());
+            out.extend_from_slice(&offset.to_le_bytes());
+            offset += (tensor.data.len() as u64).next_multiple_of(self.alignment);
+        }
+        for tensor in &self.tensors {
+            out.resize(out.len().next_multiple_of(self.alignment as usize), 0);
+            out.extend_from_slice(&tensor.data);
+        }
+        out
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, self.bytes())
+    }
+}
+
+fn put_string(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    out.extend_from_slice(&value.id().to_le_bytes());
+    match value {
+        Value::U8(n) => out.extend(n.to_le_bytes()),
+        Value::I8(n) => out.extend(n.to_le_bytes()),
+        Value::U16(n) => out.extend(n.to_le_bytes()),
+        Value::I16(n) => out.extend(n.to_le_bytes()),
+        Value::U32(n) => out.extend(n.to_le_bytes()),
+        Value::I32(n) => out.extend(n.to_le_bytes()),
+        Value::F32(n) => out.extend(n.to_le_bytes()),
+        Value::Bool(flag) => out.push(u8::from(*flag)),
+        Value::String(text) => put_string(out, text.as_bytes()),
+        Value::Array(array) => put_array(out, array),
+        Value::U64(n) => out.extend(n.to_le_bytes()),
+        Value::I64(n) => out.extend(n.to_le_bytes()),
+        Value::F64(n) => out.extend(n.to_le_bytes()),
+    }
+}
+
+fn put_array(out: &mut Vec<u8>, array: &Array) {
+    out.extend_from_slice(&array.id().to_le_bytes());
+    out.extend_from_slice(&(array.len() as u64).to_le_bytes());
+    match array {
+        Array::U8(items) => out.extend_from_slice(items),
+        Array::I8(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::U16(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I16(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::U32(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I32(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::F32(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::Bool(items) => out.extend(items.iter().map(|&flag| u8::from(flag))),
+        Array::String(items) => items.iter().for_each(|text| put_string(out, text)),
+        Array::U64(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::I64(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+        Array::F64(items) => out.extend(items.iter().flat_map(|n| n.to_le_bytes())),
+    }
+}
