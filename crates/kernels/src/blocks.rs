@@ -10,50 +10,24 @@ use half::{bf16, f16};
 ///
 /// Panics when the lengths do not match: both come from checked tensor shapes.
 pub fn dequantize_row(format: Format, row: &[u8], out: &mut [f32]) {
-    assert_eq!(
-        row.len(),
-        format.row_bytes(out.len()),
-        "row bytes match its elements"
-    );
-    let blocks = row
-        .chunks_exact(format.block_bytes())
-        .zip(out.chunks_exact_mut(format.block_elements()));
+    assert_eq!(row.len(), format.row_bytes(out.len()), "row bytes match its elements");
+    let blocks = row.chunks_exact(format.block_bytes()).zip(out.chunks_exact_mut(format.block_elements()));
     for (block, out) in blocks {
         match format {
             Format::F32 => out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]),
             Format::F16 => out[0] = half_at(block, 0),
             Format::BF16 => out[0] = bf16::from_le_bytes([block[0], block[1]]).to_f32(),
-            Format::Q4_0 => nibbles(
-                &block[2..],
-                None,
-                out,
-                half_at(block, 0),
-                -8.0 * half_at(block, 0),
-            ),
+            Format::Q4_0 => nibbles(&block[2..], None, out, half_at(block, 0), -8.0 * half_at(block, 0)),
             Format::Q4_1 => nibbles(&block[4..], None, out, half_at(block, 0), half_at(block, 2)),
-            Format::Q5_0 => nibbles(
-                &block[6..],
-                Some(&block[2..6]),
-                out,
-                half_at(block, 0),
-                -16.0 * half_at(block, 0),
-            ),
-            Format::Q5_1 => nibbles(
-                &block[8..],
-                Some(&block[4..8]),
-                out,
-                half_at(block, 0),
-                half_at(block, 2),
-            ),
+            Format::Q5_0 => nibbles(&block[6..], Some(&block[2..6]), out, half_at(block, 0), -16.0 * half_at(block, 0)),
+            Format::Q5_1 => nibbles(&block[8..], Some(&block[4..8]), out, half_at(block, 0), half_at(block, 2)),
             Format::Q8_0 => {
                 let d = half_at(block, 0);
                 for (o, &q) in out.iter_mut().zip(&block[2..]) {
                     *o = d * f32::from(q as i8);
                 }
             }
-            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => {
-                super_block(format, block, out)
-            }
+            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => super_block(format, block, out),
         }
     }
 }
@@ -67,11 +41,7 @@ pub fn half_at(block: &[u8], at: usize) -> f32 {
 fn nibbles(low: &[u8], high: Option<&[u8]>, out: &mut [f32], scale: f32, shift: f32) {
     let high = high.map_or(0, |h| u32::from_le_bytes([h[0], h[1], h[2], h[3]]));
     for i in 0..32 {
-        let nibble = if i < 16 {
-            low[i] & 15
-        } else {
-            low[i - 16] >> 4
-        };
+        let nibble = if i < 16 { low[i] & 15 } else { low[i - 16] >> 4 };
         let q = u32::from(nibble) | (high >> i & 1) << 4;
         out[i] = q as f32 * scale + shift;
     }
@@ -82,8 +52,7 @@ fn super_block(format: Format, block: &[u8], out: &mut [f32]) {
     for (i, o) in out.iter_mut().enumerate() {
         let j = i / parts.group;
         let q = super_quant(format, block, i);
-        *o = parts.d * f32::from(parts.scales[j]) * f32::from(q)
-            - parts.dmin * f32::from(parts.mins[j]);
+        *o = parts.d * f32::from(parts.scales[j]) * f32::from(q) - parts.dmin * f32::from(parts.mins[j]);
     }
 }
 
@@ -116,11 +85,7 @@ impl SuperParts {
             Format::Q3_K => {
                 let packed = &block[96..108];
                 for j in 0..16 {
-                    let low = if j < 8 {
-                        packed[j] & 15
-                    } else {
-                        packed[j - 8] >> 4
-                    };
+                    let low = if j < 8 { packed[j] & 15 } else { packed[j - 8] >> 4 };
                     let high = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
                     scales[j] = i16::from(low | high << 4) - 32;
                     mins[j] = 4 * scales[j];
@@ -133,10 +98,7 @@ impl SuperParts {
                     let (scale, min) = if j < 4 {
                         (packed[j] & 63, packed[j + 4] & 63)
                     } else {
-                        (
-                            packed[j + 4] & 15 | packed[j - 4] >> 6 << 4,
-                            packed[j + 4] >> 4 | packed[j] >> 6 << 4,
-                        )
+                        (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4)
                     };
                     scales[j] = i16::from(scale);
                     mins[j] = i16::from(min);
@@ -152,13 +114,7 @@ impl SuperParts {
             }
             other => unreachable!("{} has no super-blocks", other.name()),
         };
-        SuperParts {
-            group,
-            d,
-            dmin,
-            scales,
-            mins,
-        }
+        SuperParts { group, d, dmin, scales, mins }
     }
 }
 

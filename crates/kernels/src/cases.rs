@@ -51,63 +51,23 @@ impl Case {
         let mut all = Vec::new();
         for format in Format::ALL {
             // 40 rows leave the last tile ragged; 256 and 768 columns are one and three super-blocks.
-            for (rows, columns, batches) in [
-                (40, 256, &[1, 2, 3][..]),
-                (48, 768, &[4, 5, 6, 7, 8, 9]),
-                (96, 1536, &[1, 17]),
-            ] {
-                let shape = Shape {
-                    format,
-                    rows,
-                    columns,
-                };
+            for (rows, columns, batches) in
+                [(40, 256, &[1, 2, 3][..]), (48, 768, &[4, 5, 6, 7, 8, 9]), (96, 1536, &[1, 17])]
+            {
+                let shape = Shape { format, rows, columns };
                 all.extend(batches.iter().map(|&batch| Case::Matmul { shape, batch }));
             }
         }
         // Row lengths of the small models: no multiple of 256, and an odd number of small blocks.
-        for format in [
-            Format::Q4_0,
-            Format::Q4_1,
-            Format::Q5_0,
-            Format::Q5_1,
-            Format::Q8_0,
-        ] {
+        for format in [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0] {
             for columns in [576, 896, 96] {
-                all.push(Case::Matmul {
-                    shape: Shape {
-                        format,
-                        rows: 48,
-                        columns,
-                    },
-                    batch: 3,
-                });
+                all.push(Case::Matmul { shape: Shape { format, rows: 48, columns }, batch: 3 });
             }
         }
         for kind in [KvType::F16, KvType::Q8] {
-            for (heads, kv_heads, head) in [
-                (12, 2, 128),
-                (14, 2, 64),
-                (9, 3, 64),
-                (4, 4, 80),
-                (32, 2, 128),
-            ] {
-                for (depth, queries) in [
-                    (0, 1),
-                    (31, 2),
-                    (100, 1),
-                    (511, 1),
-                    (700, 9),
-                    (1500, 1),
-                    (600, 40),
-                ] {
-                    all.push(Case::Attention {
-                        kind,
-                        heads,
-                        kv_heads,
-                        head,
-                        depth,
-                        queries,
-                    });
+            for (heads, kv_heads, head) in [(12, 2, 128), (14, 2, 64), (9, 3, 64), (4, 4, 80), (32, 2, 128)] {
+                for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40)] {
+                    all.push(Case::Attention { kind, heads, kv_heads, head, depth, queries });
                 }
             }
         }
@@ -125,14 +85,7 @@ impl Case {
     /// reference does not, which is 2^-11 of the minimums' share. Attention and the gate use an exponential of 2e-7.
     pub fn bound(&self) -> f32 {
         match self {
-            Case::Matmul {
-                shape:
-                    Shape {
-                        format: Format::Q4_1 | Format::Q5_1,
-                        ..
-                    },
-                ..
-            } => 1e-3,
+            Case::Matmul { shape: Shape { format: Format::Q4_1 | Format::Q5_1, .. }, .. } => 1e-3,
             _ => 1e-5,
         }
     }
@@ -141,14 +94,9 @@ impl Case {
     pub fn bytes(&self) -> usize {
         match *self {
             Case::Matmul { shape, .. } => shape.rows * shape.format.row_bytes(shape.columns),
-            Case::Attention {
-                kind,
-                kv_heads,
-                head,
-                depth,
-                queries,
-                ..
-            } => (depth + queries) * kv_heads * head * 2 * if kind == KvType::F16 { 2 } else { 1 },
+            Case::Attention { kind, kv_heads, head, depth, queries, .. } => {
+                (depth + queries) * kv_heads * head * 2 * if kind == KvType::F16 { 2 } else { 1 }
+            }
             Case::RmsNorm(n) | Case::Quantize(n, _) => n * 4,
             Case::Silu(n) => n * 8,
         }
@@ -158,13 +106,7 @@ impl Case {
     pub fn operations(&self) -> usize {
         match *self {
             Case::Matmul { shape, batch } => shape.rows * shape.columns * batch,
-            Case::Attention {
-                heads,
-                head,
-                depth,
-                queries,
-                ..
-            } => 2 * heads * head * (depth + queries) * queries,
+            Case::Attention { heads, head, depth, queries, .. } => 2 * heads * head * (depth + queries) * queries,
             Case::RmsNorm(n) | Case::Silu(n) | Case::Quantize(n, _) => n,
         }
     }
@@ -173,20 +115,8 @@ impl Case {
     pub fn prepare(self, runtime: &Runtime) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
         match self {
             Case::Matmul { shape, batch } => matmul(shape, batch, runtime),
-            Case::Attention {
-                kind,
-                heads,
-                kv_heads,
-                head,
-                depth,
-                queries,
-            } => {
-                let layout = KvLayout {
-                    kind,
-                    layers: 2,
-                    heads: kv_heads,
-                    head,
-                };
+            Case::Attention { kind, heads, kv_heads, head, depth, queries } => {
+                let layout = KvLayout { kind, layers: 2, heads: kv_heads, head };
                 attention(layout, heads, depth, queries)
             }
             Case::RmsNorm(n) => Box::new(move |runtime| {
@@ -243,17 +173,14 @@ impl Random {
 /// Repeatable floats around zero with a few large ones, as activations have.
 pub fn floats(seed: u64, count: usize) -> Vec<f32> {
     let mut random = Random(seed);
-    (0..count)
-        .map(|i| random.float() * if i % 97 == 0 { 8.0 } else { 1.0 })
-        .collect()
+    (0..count).map(|i| random.float() * if i % 97 == 0 { 8.0 } else { 1.0 }).collect()
 }
 
 /// Rows of random weights in file layout, with scales of a sensible size.
 pub fn random_weights(shape: Shape, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
-    let mut bytes: Vec<u8> = (0..shape.rows * shape.format.row_bytes(shape.columns))
-        .map(|_| random.next_u64() as u8)
-        .collect();
+    let mut bytes: Vec<u8> =
+        (0..shape.rows * shape.format.row_bytes(shape.columns)).map(|_| random.next_u64() as u8).collect();
     for block in bytes.chunks_exact_mut(shape.format.block_bytes()) {
         let scale = random.float() * 0.02;
         let halves: &[usize] = match shape.format {
@@ -281,19 +208,11 @@ pub fn random_weights(shape: Shape, seed: u64) -> Vec<u8> {
 /// A matrix of random weights, packed for a runtime.
 pub fn random_matrix(shape: Shape, seed: u64, runtime: &Runtime) -> Matrix {
     let mut region = Region::new(shape.packed_bytes(runtime.layout()));
-    shape.pack(
-        runtime.layout(),
-        &random_weights(shape, seed),
-        region.as_mut_slice(),
-    );
+    shape.pack(runtime.layout(), &random_weights(shape, seed), region.as_mut_slice());
     Matrix::new(Arc::new(region), 0, shape, runtime.layout())
 }
 
-fn matmul(
-    shape: Shape,
-    batch: usize,
-    runtime: &Runtime,
-) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
+fn matmul(shape: Shape, batch: usize, runtime: &Runtime) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
     let matrix = random_matrix(shape, 3, runtime);
     let mut x = Activations::new(batch, shape.columns);
     x.values = floats(4, batch * shape.columns);
@@ -301,30 +220,13 @@ fn matmul(
     let mut out = vec![f32::NAN; batch * output_stride(shape.rows)];
     Box::new(move |runtime| {
         runtime.quantize(&mut x, batch, shape.format.precision());
-        let map = RowMap {
-            input: &rows,
-            output: &rows,
-        };
-        runtime.matmul(
-            &x,
-            map,
-            &mut [Output {
-                matrix: &matrix,
-                out: &mut out,
-            }],
-        );
-        out.chunks_exact(output_stride(shape.rows))
-            .flat_map(|row| row[..shape.rows].to_vec())
-            .collect()
+        let rows = RowMap { input: &rows, output: &rows };
+        runtime.matmul(&x, &mut [Output { matrix: &matrix, rows, out: &mut out }]);
+        out.chunks_exact(output_stride(shape.rows)).flat_map(|row| row[..shape.rows].to_vec()).collect()
     })
 }
 
-fn attention(
-    layout: KvLayout,
-    heads: usize,
-    depth: usize,
-    queries: usize,
-) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
+fn attention(layout: KvLayout, heads: usize, depth: usize, queries: usize) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
     let total = depth + queries;
     let mut blocks: Vec<u32> = (0..total.div_ceil(BLOCK) as u32).collect();
     blocks.reverse();
@@ -335,40 +237,14 @@ fn attention(
     }
     let width = layout.heads * layout.head;
     for position in 0..total {
-        let (key, value) = (
-            floats(position as u64, width),
-            floats(1 << 32 | position as u64, width),
-        );
-        store.write(
-            1,
-            blocks[position / BLOCK] as usize,
-            position % BLOCK,
-            &key,
-            &value,
-        );
+        let (key, value) = (floats(position as u64, width), floats(1 << 32 | position as u64, width));
+        store.write(1, blocks[position / BLOCK] as usize, position % BLOCK, &key, &value);
     }
-    let q: Vec<f32> = floats(7, queries * heads * layout.head)
-        .iter()
-        .map(|x| x * 0.3)
-        .collect();
+    let q: Vec<f32> = floats(7, queries * heads * layout.head).iter().map(|x| x * 0.3).collect();
     let mut out = vec![f32::NAN; q.len()];
     Box::new(move |runtime| {
-        let sequence = Queries {
-            blocks: &blocks,
-            start: depth,
-            row: 0,
-            count: queries,
-        };
-        runtime.attention(
-            &store,
-            Heads {
-                layer: 1,
-                count: heads,
-            },
-            &[sequence],
-            &q,
-            &mut out,
-        );
+        let sequence = Queries { blocks: &blocks, start: depth, row: 0, count: queries };
+        runtime.attention(&store, Heads { layer: 1, count: heads }, &[sequence], &q, &mut out);
         out.clone()
     })
 }

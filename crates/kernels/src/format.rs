@@ -90,9 +90,7 @@ impl Format {
 
     /// The format with this GGUF id, if Flint can run it.
     pub fn from_file_id(id: u32) -> Option<Format> {
-        Format::ALL
-            .into_iter()
-            .find(|format| format.file_id() == id)
+        Format::ALL.into_iter().find(|format| format.file_id() == id)
     }
 
     /// The name people know.
@@ -145,12 +143,8 @@ impl Format {
     pub fn precision(self) -> Precision {
         match self {
             Format::F32 | Format::F16 | Format::BF16 => Precision::Float,
-            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => {
-                Precision::Small
-            }
-            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => {
-                Precision::Super
-            }
+            Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => Precision::Small,
+            Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => Precision::Super,
         }
     }
 

@@ -79,15 +79,8 @@ pub struct KvStore {
 impl KvStore {
     /// Reserves room for `blocks` blocks.
     pub fn new(layout: KvLayout, blocks: usize) -> KvStore {
-        assert!(
-            layout.head.is_multiple_of(16),
-            "head size is a multiple of sixteen"
-        );
-        KvStore {
-            layout,
-            blocks,
-            region: Region::new(blocks * layout.block_bytes()),
-        }
+        assert!(layout.head.is_multiple_of(16), "head size is a multiple of sixteen");
+        KvStore { layout, blocks, region: Region::new(blocks * layout.block_bytes()) }
     }
 
     /// The bytes of a block.
@@ -104,30 +97,15 @@ impl KvStore {
     /// Copies one block onto another.
     pub fn copy(&mut self, from: usize, to: usize) {
         let bytes = self.layout.block_bytes();
-        self.region
-            .as_mut_slice()
-            .copy_within(from * bytes..(from + 1) * bytes, to * bytes);
+        self.region.as_mut_slice().copy_within(from * bytes..(from + 1) * bytes, to * bytes);
     }
 
     /// Stores the key and value of one position for all heads of a layer.
-    pub fn write(
-        &mut self,
-        layer: usize,
-        block: usize,
-        position: usize,
-        keys: &[f32],
-        values: &[f32],
-    ) {
+    pub fn write(&mut self, layer: usize, block: usize, position: usize, keys: &[f32], values: &[f32]) {
         let layout = self.layout;
-        assert!(
-            keys.len() == layout.heads * layout.head
-                && values.len() == keys.len()
-                && position < BLOCK
-        );
+        assert!(keys.len() == layout.heads * layout.head && values.len() == keys.len() && position < BLOCK);
         let bytes = self.block_mut(block);
-        let heads = keys
-            .chunks_exact(layout.head)
-            .zip(values.chunks_exact(layout.head));
+        let heads = keys.chunks_exact(layout.head).zip(values.chunks_exact(layout.head));
         for (h, (key, value)) in heads.enumerate() {
             let part = &mut bytes[layout.offset(layer, h)..][..layout.head_bytes()];
             let column = |c: usize| (position / 16 * layout.head + c) * 16 + position % 16;
@@ -143,19 +121,10 @@ impl KvStore {
                     let (key_scale, value_scale) = (scale(key), scale(value));
                     for c in 0..layout.head {
                         part[column(c)] = quant(key[c], key_scale);
-                        part[layout.values() + position * layout.head + c] =
-                            quant(value[c], value_scale);
+                        part[layout.values() + position * layout.head + c] = quant(value[c], value_scale);
                     }
-                    put(
-                        part,
-                        layout.key_scales() + position * 4,
-                        key_scale.to_le_bytes(),
-                    );
-                    put(
-                        part,
-                        layout.value_scales() + position * 4,
-                        value_scale.to_le_bytes(),
-                    );
+                    put(part, layout.key_scales() + position * 4, key_scale.to_le_bytes());
+                    put(part, layout.value_scales() + position * 4, value_scale.to_le_bytes());
                 }
             }
         }
@@ -164,9 +133,7 @@ impl KvStore {
     /// Start of one head's part of a block.
     pub(crate) fn pointer(&self, block: usize, layer: usize, head: usize) -> *const u8 {
         assert!(block < self.blocks, "block {block} exists");
-        self.region
-            .pointer()
-            .wrapping_add(block * self.layout.block_bytes() + self.layout.offset(layer, head))
+        self.region.pointer().wrapping_add(block * self.layout.block_bytes() + self.layout.offset(layer, head))
     }
 }
 

@@ -38,10 +38,7 @@ impl Region {
                 0,
             )
         };
-        assert!(
-            base != libc::MAP_FAILED,
-            "no address space for {bytes} bytes"
-        );
+        assert!(base != libc::MAP_FAILED, "no address space for {bytes} bytes");
         let aligned = (base as usize).next_multiple_of(HUGE_PAGE);
         let lead = aligned - base as usize;
         // SAFETY: both trimmed ranges are whole pages of the mapping just made and nobody holds pointers into them.
@@ -50,36 +47,24 @@ impl Region {
                 libc::munmap(base, lead);
             }
             if lead < HUGE_PAGE {
-                libc::munmap(
-                    (base as *mut u8).add(lead + mapped - HUGE_PAGE).cast(),
-                    HUGE_PAGE - lead,
-                );
+                libc::munmap((base as *mut u8).add(lead + mapped - HUGE_PAGE).cast(), HUGE_PAGE - lead);
             }
         }
         let mapped = mapped - HUGE_PAGE;
         // SAFETY: advice on our own mapping; failure only costs speed.
         unsafe { libc::madvise(aligned as *mut libc::c_void, mapped, libc::MADV_HUGEPAGE) };
         let start = NonNull::new(aligned as *mut u8).expect("mmap never returns null");
-        Region {
-            start,
-            bytes,
-            mapped,
-        }
+        Region { start, bytes, mapped }
     }
 
     /// Reserves `bytes` of zeroed memory.
     #[cfg(not(target_os = "linux"))]
     pub fn new(bytes: usize) -> Region {
-        let layout = std::alloc::Layout::from_size_align(bytes.max(1), HUGE_PAGE)
-            .expect("size fits in memory");
+        let layout = std::alloc::Layout::from_size_align(bytes.max(1), HUGE_PAGE).expect("size fits in memory");
         // SAFETY: the layout has a non-zero size.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Region {
-            start,
-            bytes,
-            mapped: bytes,
-        }
+        Region { start, bytes, mapped: bytes }
     }
 
     /// The content.
@@ -110,8 +95,7 @@ impl Drop for Region {
         #[cfg(not(target_os = "linux"))]
         // SAFETY: allocated in `new` with this very layout.
         unsafe {
-            let layout =
-                std::alloc::Layout::from_size_align_unchecked(self.bytes.max(1), HUGE_PAGE);
+            let layout = std::alloc::Layout::from_size_align_unchecked(self.bytes.max(1), HUGE_PAGE);
             std::alloc::dealloc(self.start.as_ptr(), layout);
         }
     }

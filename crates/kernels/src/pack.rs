@@ -53,32 +53,14 @@ impl Matrix {
     ///
     /// Panics when the region is too short.
     pub fn new(region: Arc<Region>, offset: usize, shape: Shape, layout: Layout) -> Matrix {
-        let Shape {
-            format,
-            rows,
-            columns,
-        } = shape;
-        assert!(
-            region.as_slice().len() >= offset + shape.packed_bytes(layout),
-            "region holds the matrix"
-        );
-        Matrix {
-            region,
-            offset,
-            format,
-            layout,
-            rows,
-            columns,
-        }
+        let Shape { format, rows, columns } = shape;
+        assert!(region.as_slice().len() >= offset + shape.packed_bytes(layout), "region holds the matrix");
+        Matrix { region, offset, format, layout, rows, columns }
     }
 
     /// Shape and format.
     pub fn shape(&self) -> Shape {
-        Shape {
-            format: self.format,
-            rows: self.rows,
-            columns: self.columns,
-        }
+        Shape { format: self.format, rows: self.rows, columns: self.columns }
     }
 
     /// Number of tiles, the last one possibly padded with zero rows.
@@ -116,9 +98,7 @@ impl Shape {
     pub fn tile_bytes(&self) -> usize {
         match self.format.precision() {
             Precision::Float => self.columns * TILE * self.format.block_bytes(),
-            Precision::Small => {
-                self.columns.div_ceil(2 * SMALL) * SmallLayout::of(self.format).group_bytes()
-            }
+            Precision::Small => self.columns.div_ceil(2 * SMALL) * SmallLayout::of(self.format).group_bytes(),
             Precision::Super => self.columns / SUPER * SuperLayout::of(self.format).chunk_bytes(),
         }
     }
@@ -132,10 +112,7 @@ impl Shape {
             return out[..source.len()].copy_from_slice(source);
         }
         let tile_source = TILE * self.format.row_bytes(self.columns);
-        for (rows, tile) in source
-            .chunks(tile_source)
-            .zip(out.chunks_exact_mut(self.tile_bytes()))
-        {
+        for (rows, tile) in source.chunks(tile_source).zip(out.chunks_exact_mut(self.tile_bytes())) {
             match self.format.precision() {
                 Precision::Float => pack_float(self, rows, tile),
                 Precision::Small => pack_small(self, rows, tile),
@@ -166,12 +143,7 @@ impl SuperLayout {
             Format::Q6_K => (16, false, (32, 0), (16, 128)),
             _ => panic!("no super-blocks in this format"),
         };
-        SuperLayout {
-            groups,
-            explicit_mins,
-            low,
-            high,
-        }
+        SuperLayout { groups, explicit_mins, low, high }
     }
 
     pub(crate) const fn scales(&self) -> usize {
@@ -181,12 +153,7 @@ impl SuperLayout {
         self.scales() + self.groups * TILE
     }
     pub(crate) const fn low(&self) -> usize {
-        self.mins()
-            + if self.explicit_mins {
-                self.groups * TILE
-            } else {
-                0
-            }
+        self.mins() + if self.explicit_mins { self.groups * TILE } else { 0 }
     }
     pub(crate) const fn high(&self) -> usize {
         self.low() + self.low.0 * 4 * TILE
@@ -214,11 +181,7 @@ impl SmallLayout {
             Format::Q8_0 => (false, 8, false),
             _ => panic!("no small blocks in this format"),
         };
-        SmallLayout {
-            explicit_mins,
-            low_words,
-            fifth_bit,
-        }
+        SmallLayout { explicit_mins, low_words, fifth_bit }
     }
 
     pub(crate) const fn mins(&self) -> usize {
@@ -241,10 +204,7 @@ impl SmallLayout {
 
 fn pack_float(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
     let size = shape.format.block_bytes();
-    for (r, row) in rows
-        .chunks_exact(shape.format.row_bytes(shape.columns))
-        .enumerate()
-    {
+    for (r, row) in rows.chunks_exact(shape.format.row_bytes(shape.columns)).enumerate() {
         for (c, value) in row.chunks_exact(size).enumerate() {
             tile[(c * TILE + r) * size..][..size].copy_from_slice(value);
         }
@@ -254,10 +214,7 @@ fn pack_float(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
 fn pack_small(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
     let (format, layout) = (shape.format, SmallLayout::of(shape.format));
     let head = format.block_bytes() - layout.low_words * 4;
-    for (r, row) in rows
-        .chunks_exact(format.row_bytes(shape.columns))
-        .enumerate()
-    {
+    for (r, row) in rows.chunks_exact(format.row_bytes(shape.columns)).enumerate() {
         for (b, block) in row.chunks_exact(format.block_bytes()).enumerate() {
             let group = &mut tile[b / 2 * layout.group_bytes()..][..layout.group_bytes()];
             let at = (b % 2 * TILE + r) * 2;
@@ -265,24 +222,16 @@ fn pack_small(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
             if layout.explicit_mins {
                 group[layout.mins() + at..][..2].copy_from_slice(&block[2..4]);
             }
-            let quants = &mut group[layout.quants() + b % 2 * layout.block_bytes()..]
-                [..layout.block_bytes()];
+            let quants = &mut group[layout.quants() + b % 2 * layout.block_bytes()..][..layout.block_bytes()];
             words(&block[head..], r, quants);
             if layout.fifth_bit {
-                let bits = fifth_bits([
-                    block[head - 4],
-                    block[head - 3],
-                    block[head - 2],
-                    block[head - 1],
-                ]);
+                let bits = fifth_bits([block[head - 4], block[head - 3], block[head - 2], block[head - 1]]);
                 words(&bits, r, &mut quants[layout.high()..]);
             }
             if format == Format::Q8_0 {
                 // Signed quants become unsigned, as the dot-product instruction wants its first operand.
                 for w in 0..8 {
-                    quants[(w * TILE + r) * 4..][..4]
-                        .iter_mut()
-                        .for_each(|q| *q ^= 0x80);
+                    quants[(w * TILE + r) * 4..][..4].iter_mut().for_each(|q| *q ^= 0x80);
                 }
             }
         }
@@ -291,32 +240,20 @@ fn pack_small(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
 
 fn pack_super(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
     let (format, layout) = (shape.format, SuperLayout::of(shape.format));
-    for (r, row) in rows
-        .chunks_exact(format.row_bytes(shape.columns))
-        .enumerate()
-    {
+    for (r, row) in rows.chunks_exact(format.row_bytes(shape.columns)).enumerate() {
         let chunks = tile.chunks_exact_mut(layout.chunk_bytes());
         for (block, chunk) in row.chunks_exact(format.block_bytes()).zip(chunks) {
             let parts = SuperParts::of(format, block);
             chunk[r * 2..][..2].copy_from_slice(&half::f16::from_f32(parts.d).to_le_bytes());
-            chunk[(TILE + r) * 2..][..2]
-                .copy_from_slice(&half::f16::from_f32(parts.dmin).to_le_bytes());
+            chunk[(TILE + r) * 2..][..2].copy_from_slice(&half::f16::from_f32(parts.dmin).to_le_bytes());
             for j in 0..layout.groups {
                 chunk[layout.scales() + j * TILE + r] = parts.scales[j] as u8;
                 if layout.explicit_mins {
                     chunk[layout.mins() + (j / 2 * TILE + r) * 2 + j % 2] = parts.mins[j] as u8;
                 }
             }
-            words(
-                &block[layout.low.1..][..layout.low.0 * 4],
-                r,
-                &mut chunk[layout.low()..],
-            );
-            words(
-                &block[layout.high.1..][..layout.high.0 * 4],
-                r,
-                &mut chunk[layout.high()..],
-            );
+            words(&block[layout.low.1..][..layout.low.0 * 4], r, &mut chunk[layout.low()..]);
+            words(&block[layout.high.1..][..layout.high.0 * 4], r, &mut chunk[layout.high()..]);
         }
     }
 }

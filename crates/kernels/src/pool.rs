@@ -60,9 +60,7 @@ impl Pool {
             .map(|i| {
                 let shared = shared.clone();
                 let worker = std::thread::Builder::new().name(format!("flint-cpu-{i}"));
-                worker
-                    .spawn(move || work_until_stopped(&shared))
-                    .expect("the system can start a thread")
+                worker.spawn(move || work_until_stopped(&shared)).expect("the system can start a thread")
             })
             .collect();
         Pool { shared, workers }
@@ -84,15 +82,12 @@ impl Pool {
         // lifetime of the borrow is dropped from the type; the job is closed and left by all before this returns.
         unsafe {
             *shared.chunks.get() = chunks;
-            *shared.work.get() =
-                Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work));
+            *shared.work.get() = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work));
         }
         shared.next.store(0, Ordering::Relaxed);
         shared.state.store(job << 32 | OPEN, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
-            self.workers
-                .iter()
-                .for_each(|worker| worker.thread().unpark());
+            self.workers.iter().for_each(|worker| worker.thread().unpark());
         }
         claim(shared, chunks, work);
         shared.state.fetch_and(!OPEN, Ordering::AcqRel);
@@ -100,16 +95,9 @@ impl Pool {
         while shared.state.load(Ordering::Acquire) & INSIDE != 0 {
             rounds += 1;
             // A worker that holds a chunk may have lost its core to another program: let it have this one.
-            if rounds < 2000 {
-                std::hint::spin_loop()
-            } else {
-                std::thread::yield_now()
-            }
+            if rounds < 2000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
-        assert!(
-            !shared.panicked.load(Ordering::SeqCst),
-            "a worker thread panicked; its message is above"
-        );
+        assert!(!shared.panicked.load(Ordering::SeqCst), "a worker thread panicked; its message is above");
     }
 }
 
@@ -130,11 +118,7 @@ fn work_until_stopped(shared: &Shared) {
     while !shared.stop.load(Ordering::Relaxed) {
         let state = shared.state.load(Ordering::Acquire);
         if state & OPEN != 0 && state >> 32 != done {
-            if shared
-                .state
-                .compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
+            if shared.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 done = state >> 32;
                 let _leave = Leave(shared);
                 // SAFETY: inside an open job: the cells are not written and the caller's borrow is alive until we leave.

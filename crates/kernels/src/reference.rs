@@ -19,17 +19,9 @@ pub(crate) unsafe fn product(p: &Product<'_>, tiles: Range<usize>) {
     let row_bytes = p.matrix.format.row_bytes(p.matrix.columns);
     let mut weights = vec![0.0; p.matrix.columns];
     let precision = p.matrix.format.precision();
-    let inputs: Vec<Vec<f32>> = p
-        .input_rows
-        .iter()
-        .map(|&m| p.input.dequantized(m as usize, precision))
-        .collect();
+    let inputs: Vec<Vec<f32>> = p.input_rows.iter().map(|&m| p.input.dequantized(m as usize, precision)).collect();
     for n in tiles.start * TILE..(tiles.end * TILE).min(p.matrix.rows) {
-        dequantize_row(
-            p.matrix.format,
-            &p.matrix.bytes()[n * row_bytes..][..row_bytes],
-            &mut weights,
-        );
+        dequantize_row(p.matrix.format, &p.matrix.bytes()[n * row_bytes..][..row_bytes], &mut weights);
         for (x, &m) in inputs.iter().zip(p.output_rows) {
             let sum: f32 = weights.iter().zip(x).map(|(w, x)| w * x).sum();
             // SAFETY: row and column are inside the output, as the caller promised.
@@ -106,12 +98,7 @@ pub(crate) unsafe fn span(s: &Span<'_>, partials: &mut [Partial<'_>]) {
 }
 
 /// One element of the cache, found by `at` in its head's part.
-fn unsafe_element(
-    s: &Span<'_>,
-    position: usize,
-    c: usize,
-    at: fn(&KvLayout, &[u8], usize, usize) -> f32,
-) -> f32 {
+fn unsafe_element(s: &Span<'_>, position: usize, c: usize, at: fn(&KvLayout, &[u8], usize, usize) -> f32) -> f32 {
     let bytes = s.layout.offset(0, 1);
     // SAFETY: the caller of `span` promised a whole head's part at this address.
     let part = unsafe { std::slice::from_raw_parts((s.blocks)(position / BLOCK), bytes) };
@@ -125,25 +112,14 @@ fn key_at(layout: &KvLayout, part: &[u8], position: usize, c: usize) -> f32 {
 
 fn value_at(layout: &KvLayout, part: &[u8], position: usize, c: usize) -> f32 {
     let at = position * layout.head + c;
-    element(
-        layout,
-        part,
-        layout.values(),
-        at,
-        layout.value_scales() + position * 4,
-    )
+    element(layout, part, layout.values(), at, layout.value_scales() + position * 4)
 }
 
 fn element(layout: &KvLayout, part: &[u8], start: usize, at: usize, scale: usize) -> f32 {
     match layout.kind {
         KvType::F16 => half_at(part, start + at * 2),
         KvType::Q8 => {
-            let scale = f32::from_le_bytes([
-                part[scale],
-                part[scale + 1],
-                part[scale + 2],
-                part[scale + 3],
-            ]);
+            let scale = f32::from_le_bytes([part[scale], part[scale + 1], part[scale + 2], part[scale + 3]]);
             f32::from(part[start + at] as i8) * scale
         }
     }

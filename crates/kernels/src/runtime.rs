@@ -22,6 +22,8 @@ pub struct Runtime {
 pub struct Output<'a> {
     /// Weights.
     pub matrix: &'a Matrix,
+    /// Which activation rows are multiplied, and where their results go.
+    pub rows: RowMap<'a>,
     /// Result rows, [`output_stride`] floats apart.
     pub out: &'a mut [f32],
 }
@@ -91,12 +93,7 @@ impl<T> Shared<T> {
 impl Runtime {
     /// Kernels from the table, run by `threads` threads.
     pub fn new(kernels: &'static Kernels, threads: usize) -> Runtime {
-        Runtime {
-            kernels,
-            pool: Pool::new(threads),
-            partials: Vec::new(),
-            units: Vec::new(),
-        }
+        Runtime { kernels, pool: Pool::new(threads), partials: Vec::new(), units: Vec::new() }
     }
 
     /// Name of the kernels in use.
@@ -122,56 +119,23 @@ impl Runtime {
     /// Several products over the same activations, as one piece of parallel work.
     ///
     /// The activations must have been quantised for each matrix's format (see [`Runtime::quantize`]).
-    pub fn matmul<'a>(&mut self, x: &'a Activations, rows: RowMap<'a>, outputs: &mut [Output<'a>]) {
-        assert_eq!(
-            rows.input.len(),
-            rows.output.len(),
-            "as many outputs as inputs"
-        );
-        let (Some(&last_in), Some(&last_out)) = (rows.input.iter().max(), rows.output.iter().max())
-        else {
-            return;
-        };
-        assert!(
-            (last_in as usize + 1) * x.columns <= x.values.len(),
-            "input rows exist"
-        );
-        let mut bytes = 0;
-        for o in outputs.iter() {
-            assert_eq!(o.matrix.columns, x.columns, "inner lengths agree");
-            assert_eq!(
-                o.matrix.layout, self.kernels.layout,
-                "weights are packed for these kernels"
-            );
-            assert!(
-                quantised(x, o.matrix.format.precision()),
-                "row length fits the format"
-            );
-            assert!(
-                o.out.len() >= (last_out as usize + 1) * output_stride(o.matrix.rows),
-                "output has room"
-            );
+    pub fn matmul<'a>(&mut self, x: &'a Activations, outputs: &mut [Output<'a>]) {
+        let (mut tiles, mut bytes) = (0, 0);
+        let mut products: Vec<(usize, Product<'a>)> = Vec::with_capacity(outputs.len());
+        for o in outputs.iter_mut().filter(|o| !o.rows.input.is_empty()) {
+            self.check(x, o);
+            products.push((tiles, product(o, x)));
+            tiles += o.matrix.tiles();
             bytes += o.matrix.bytes().len();
         }
-        let mut tiles = 0;
-        let products: Vec<(Product<'_>, usize)> = outputs
-            .iter_mut()
-            .map(|o| {
-                let first = tiles;
-                tiles += o.matrix.tiles();
-                (product(o, x, rows), first)
-            })
-            .collect();
         // About 64 KiB of weights per claim keeps the claiming cheap; several claims per thread keep it even.
-        let chunks = (bytes / (64 << 10))
-            .clamp(4 * self.pool.threads(), 1024)
-            .min(tiles);
+        let chunks = (bytes / (64 << 10)).clamp(4 * self.pool.threads(), 1024).min(tiles);
         let kernel = self.kernels.product;
         self.pool.run(chunks, &|chunk| {
             let (mut from, to) = (chunk * tiles / chunks, (chunk + 1) * tiles / chunks);
-            for (product, first) in &products {
+            for (first, product) in &products {
                 let end = to.min(first + product.matrix.tiles());
-                if from < end && from >= *first {
+                if (*first..end).contains(&from) {
                     // SAFETY: shapes were checked above; chunks own disjoint tiles; the kernels fit this CPU.
                     unsafe { kernel(product, from - first..end - first) };
                     from = end;
@@ -180,13 +144,20 @@ impl Runtime {
         });
     }
 
+    fn check(&self, x: &Activations, o: &Output<'_>) {
+        let last = |rows: &[u32]| rows.iter().max().map_or(0, |&row| row as usize + 1);
+        assert_eq!(o.rows.input.len(), o.rows.output.len(), "as many outputs as inputs");
+        assert!(last(o.rows.input) * x.columns <= x.values.len(), "input rows exist");
+        assert_eq!(o.matrix.columns, x.columns, "inner lengths agree");
+        assert_eq!(o.matrix.layout, self.kernels.layout, "weights are packed for these kernels");
+        assert!(quantised(x, o.matrix.format.precision()), "row length fits the format");
+        assert!(o.out.len() >= last(o.rows.output) * output_stride(o.matrix.rows), "output has room");
+    }
+
     /// Brings `rows` rows into the 8-bit form that weights of `precision` are multiplied with.
     pub fn quantize(&mut self, x: &mut Activations, rows: usize, precision: Precision) {
         let kernels = self.kernels;
-        assert!(
-            quantised(x, precision) && rows * x.columns <= x.values.len(),
-            "row length fits the format"
-        );
+        assert!(quantised(x, precision) && rows * x.columns <= x.values.len(), "row length fits the format");
         let (form, kernel) = match precision {
             Precision::Float => return,
             Precision::Small => (&mut x.small, kernels.quantize_small),
@@ -195,12 +166,7 @@ impl Runtime {
         let (form, values, columns) = (Shared(form), &x.values, x.columns);
         self.each_row(rows, &|row| {
             // SAFETY: rows are disjoint parts of the form, and the form outlives the call.
-            unsafe {
-                kernel(
-                    &values[row * columns..][..columns],
-                    &mut (*form.get()).row(row, columns),
-                )
-            };
+            unsafe { kernel(&values[row * columns..][..columns], &mut (*form.get()).row(row, columns)) };
         });
     }
 
@@ -214,48 +180,27 @@ impl Runtime {
     }
 
     /// `out = silu(gate) * up`, rows of `columns` in `out` and of `stride` in the inputs.
-    pub fn silu_multiply(
-        &mut self,
-        gate: &[f32],
-        up: &[f32],
-        stride: usize,
-        columns: usize,
-        out: &mut [f32],
-    ) {
+    pub fn silu_multiply(&mut self, gate: &[f32], up: &[f32], stride: usize, columns: usize, out: &mut [f32]) {
         let kernel = self.kernels.silu_multiply;
         self.rows_of(out, columns, &|row, out| {
-            let (gate, up) = (
-                &gate[row * stride..][..columns],
-                &up[row * stride..][..columns],
-            );
+            let (gate, up) = (&gate[row * stride..][..columns], &up[row * stride..][..columns]);
             // SAFETY: the kernels fit this CPU.
             unsafe { kernel(gate, up, out) };
         });
     }
 
     /// Calls `work` for every row of `columns` elements of `data`, in parallel when there are many.
-    pub fn rows_of(
-        &mut self,
-        data: &mut [f32],
-        columns: usize,
-        work: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) {
+    pub fn rows_of(&mut self, data: &mut [f32], columns: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
         let rows = data.len() / columns;
         let data = Shared(data.as_mut_ptr());
         self.each_row(rows, &|row| {
             // SAFETY: rows are disjoint and inside the slice, which outlives the call.
-            work(row, unsafe {
-                std::slice::from_raw_parts_mut(data.get().add(row * columns), columns)
-            });
+            work(row, unsafe { std::slice::from_raw_parts_mut(data.get().add(row * columns), columns) });
         });
     }
 
     fn each_row(&mut self, rows: usize, work: &(dyn Fn(usize) + Sync)) {
-        if rows < 4 {
-            (0..rows).for_each(work)
-        } else {
-            self.pool.run(rows, work)
-        }
+        if rows < 4 { (0..rows).for_each(work) } else { self.pool.run(rows, work) }
     }
 
     /// Attention of every query row over its sequence's cached positions, itself included.
@@ -271,35 +216,16 @@ impl Runtime {
     ) {
         let (head, width) = (store.layout.head, heads.count * store.layout.head);
         for s in sequences {
-            assert!(
-                (s.row + s.count) * width <= queries.len().min(out.len()),
-                "rows exist"
-            );
-            assert!(
-                s.start + s.count <= s.blocks.len() * crate::kv::BLOCK,
-                "blocks cover the sequence"
-            );
+            assert!((s.row + s.count) * width <= queries.len().min(out.len()), "rows exist");
+            assert!(s.start + s.count <= s.blocks.len() * crate::kv::BLOCK, "blocks cover the sequence");
         }
         self.plan(store, heads, sequences);
         let slot = QUERIES * (head + 2);
-        let slots = self
-            .units
-            .iter()
-            .filter_map(|u| u.span)
-            .map(|(_, at)| at + 1)
-            .max()
-            .unwrap_or(0);
-        self.partials
-            .resize(self.partials.len().max(slots * slot), 0.0);
+        let slots = self.units.iter().filter_map(|u| u.span).map(|(_, at)| at + 1).max().unwrap_or(0);
+        self.partials.resize(self.partials.len().max(slots * slot), 0.0);
         let (partials, result) = (Shared(self.partials.as_mut_ptr()), Shared(out.as_mut_ptr()));
         let (units, kernel) = (&self.units, self.kernels.span);
-        let task = Task {
-            store,
-            heads,
-            sequences,
-            queries,
-            kernel,
-        };
+        let task = Task { store, heads, sequences, queries, kernel };
         self.pool.run(units.len(), &|chunk| {
             let unit = &units[chunk];
             match unit.span {
@@ -319,13 +245,7 @@ impl Runtime {
             // Spans of a unit follow each other, so its partial results are merged in order.
             if let Some((span, at)) = unit.span {
                 let one = &self.partials[at * slot..][..slot];
-                merge(
-                    &mut all[..slot],
-                    one,
-                    unit.heads * unit.rows,
-                    head,
-                    span == 0,
-                );
+                merge(&mut all[..slot], one, unit.heads * unit.rows, head, span == 0);
                 task.finish(unit, &all[..slot], result.get());
             }
         }
@@ -340,31 +260,19 @@ impl Runtime {
         let (at_once, rows_at_once) = (group.min(QUERIES), (QUERIES / group).max(1));
         for (sequence, s) in sequences.iter().enumerate() {
             for kv_head in 0..store.layout.heads {
-                for (first, row) in (0..group)
-                    .step_by(at_once)
-                    .flat_map(|h| (0..s.count).step_by(rows_at_once).map(move |r| (h, r)))
+                for (first, row) in
+                    (0..group).step_by(at_once).flat_map(|h| (0..s.count).step_by(rows_at_once).map(move |r| (h, r)))
                 {
                     let (n, rows) = (at_once.min(group - first), rows_at_once.min(s.count - row));
                     let head = kv_head * group + first;
-                    let unit = Unit {
-                        sequence,
-                        kv_head,
-                        head,
-                        heads: n,
-                        row,
-                        rows,
-                        span: None,
-                    };
+                    let unit = Unit { sequence, kv_head, head, heads: n, row, rows, span: None };
                     let spans = (s.start + row + rows).div_ceil(SPAN);
                     if s.count > 32 || spans == 1 {
                         self.units.push(unit);
                         continue;
                     }
                     for span in 0..spans {
-                        self.units.push(Unit {
-                            span: Some((span, slots)),
-                            ..unit
-                        });
+                        self.units.push(Unit { span: Some((span, slots)), ..unit });
                         slots += 1;
                     }
                 }
@@ -399,14 +307,10 @@ impl Task<'_> {
         let mut limits = [0; QUERIES];
         for i in 0..count {
             let (row, h) = (unit.row + i / unit.heads, unit.head + i % unit.heads);
-            queries[i] =
-                self.queries[((s.row + row) * self.heads.count + h) * head..][..head].as_ptr();
+            queries[i] = self.queries[((s.row + row) * self.heads.count + h) * head..][..head].as_ptr();
             limits[i] = s.start + row + 1;
         }
-        let blocks = |i: usize| {
-            self.store
-                .pointer(s.blocks[i] as usize, self.heads.layer, unit.kv_head)
-        };
+        let blocks = |i: usize| self.store.pointer(s.blocks[i] as usize, self.heads.layer, unit.kv_head);
         let span = Span {
             layout: &self.store.layout,
             queries: &queries[..count],
@@ -419,17 +323,9 @@ impl Task<'_> {
             let [largest, weight, sum @ ..] = rows.next()? else {
                 return None;
             };
-            Some(Partial {
-                largest,
-                weight,
-                sum,
-            })
+            Some(Partial { largest, weight, sum })
         });
-        let mut partials: Vec<Partial<'_>> = partials
-            .iter_mut()
-            .take(count)
-            .filter_map(Option::take)
-            .collect();
+        let mut partials: Vec<Partial<'_>> = partials.iter_mut().take(count).filter_map(Option::take).collect();
         // SAFETY: the queries were sliced to a head each, and the sequence's blocks cover every limit.
         unsafe { (self.kernel)(&span, &mut partials) };
     }
@@ -439,34 +335,19 @@ impl Task<'_> {
         let s = &self.sequences[unit.sequence];
         for span in 0..(s.start + unit.row + unit.rows).div_ceil(SPAN) {
             self.one_span(unit, span, one);
-            merge(
-                all,
-                one,
-                unit.rows * unit.heads,
-                self.store.layout.head,
-                span == 0,
-            );
+            merge(all, one, unit.rows * unit.heads, self.store.layout.head, span == 0);
         }
     }
 
     /// Writes the finished rows of a unit.
     fn finish(&self, unit: &Unit, slot: &[f32], out: *mut f32) {
         let (s, head) = (&self.sequences[unit.sequence], self.store.layout.head);
-        for (i, row) in slot
-            .chunks_exact(head + 2)
-            .take(unit.rows * unit.heads)
-            .enumerate()
-        {
-            let at = ((s.row + unit.row + i / unit.heads) * self.heads.count
-                + unit.head
-                + i % unit.heads)
-                * head;
+        for (i, row) in slot.chunks_exact(head + 2).take(unit.rows * unit.heads).enumerate() {
+            let at = ((s.row + unit.row + i / unit.heads) * self.heads.count + unit.head + i % unit.heads) * head;
             // SAFETY: rows and heads of units are disjoint and were checked to be inside the output.
             let out = unsafe { std::slice::from_raw_parts_mut(out.add(at), head) };
             let scale = 1.0 / row[1];
-            out.iter_mut()
-                .zip(&row[2..])
-                .for_each(|(o, x)| *o = x * scale);
+            out.iter_mut().zip(&row[2..]).for_each(|(o, x)| *o = x * scale);
         }
     }
 }
@@ -476,28 +357,21 @@ fn merge(all: &mut [f32], one: &[f32], count: usize, head: usize, first: bool) {
     if first {
         return all.copy_from_slice(one);
     }
-    for (a, b) in all
-        .chunks_exact_mut(head + 2)
-        .zip(one.chunks_exact(head + 2))
-        .take(count)
-    {
+    for (a, b) in all.chunks_exact_mut(head + 2).zip(one.chunks_exact(head + 2)).take(count) {
         let largest = a[0].max(b[0]);
         let (scale_a, scale_b) = ((a[0] - largest).exp(), (b[0] - largest).exp());
         a[0] = largest;
-        a[1..]
-            .iter_mut()
-            .zip(&b[1..])
-            .for_each(|(a, b)| *a = *a * scale_a + b * scale_b);
+        a[1..].iter_mut().zip(&b[1..]).for_each(|(a, b)| *a = *a * scale_a + b * scale_b);
     }
 }
 
 /// The raw form of one output.
-fn product<'a>(o: &mut Output<'a>, x: &'a Activations, rows: RowMap<'a>) -> Product<'a> {
+fn product<'a>(o: &mut Output<'a>, x: &'a Activations) -> Product<'a> {
     Product {
         matrix: o.matrix,
         input: x,
-        input_rows: rows.input,
-        output_rows: rows.output,
+        input_rows: o.rows.input,
+        output_rows: o.rows.output,
         output: o.out.as_mut_ptr(),
         output_stride: output_stride(o.matrix.rows),
     }

@@ -9,7 +9,7 @@
 //! cache are exact because of it.
 
 /// Number of KV positions in one block. A block is the unit of sharing, eviction and snapshots.
-pub const BLOCK: usize = 32;
+pub const BLOCK: usize = kernels::kv::BLOCK;
 
 /// What a caller needs to know about a loaded model to schedule for it.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! What a file says is what the reader gives back, and what is wrong with one is said in words.
 
-use model::gguf::{Array, Gguf, GgufError, StringArray, TensorType, Value};
+use model::gguf::{Array, Gguf, GgufError, StringArray, Format, Value};
 use testkit::gguf::GgufWriter;
 
 fn values() -> Vec<(&'static str, Value)> {
@@ -40,14 +40,14 @@ fn everything() -> GgufWriter {
         .fold(GgufWriter::new(), |writer, (key, value)| {
             writer.meta(key, value)
         });
-    TensorType::all().fold(writer, |writer, kind| {
+    Format::ALL.into_iter().fold(writer, |writer, kind| {
         let dims = [256, 3];
         let bytes = kind.tensor_bytes(&dims).unwrap();
         writer.tensor(
             format!("t.{}", kind.name()),
             &dims,
             kind,
-            vec![kind.id() as u8; bytes as usize],
+            vec![kind.file_id() as u8; bytes as usize],
         )
     })
 }
@@ -73,7 +73,7 @@ fn every_type_comes_back() {
             assert_eq!(gguf.metadata.get(key), Some(&value), "{key}");
         }
         assert_eq!(gguf.tensors.len(), 13);
-        for kind in TensorType::all() {
+        for kind in Format::ALL.into_iter() {
             let tensor = gguf.tensor(&format!("t.{}", kind.name())).unwrap();
             assert_eq!(
                 (
@@ -86,7 +86,7 @@ fn every_type_comes_back() {
             );
             let data = &file[tensor.offset as usize..][..tensor.bytes as usize];
             assert!(
-                data.iter().all(|&byte| byte == kind.id() as u8),
+                data.iter().all(|&byte| byte == kind.file_id() as u8),
                 "{}",
                 tensor.name
             );
@@ -166,40 +166,40 @@ fn inconsistent_headers_are_refused() {
         .meta("k", Value::U8(2));
     assert!(
         refused(
-            &two.tensor("pad", &[256], TensorType::F32, vec![0; 1024])
+            &two.tensor("pad", &[256], Format::F32, vec![0; 1024])
                 .bytes()
         )
         .contains("\"k\": it occurs twice")
     );
     let tensor =
         |name, dims: &[u64], kind| GgufWriter::new().tensor(name, dims, kind, vec![0; 4096]);
-    let twice = tensor("t", &[4], TensorType::F32).tensor("t", &[4], TensorType::F32, vec![0; 16]);
+    let twice = tensor("t", &[4], Format::F32).tensor("t", &[4], Format::F32, vec![0; 16]);
     assert!(refused(&twice.bytes()).contains("\"t\": it occurs twice"));
     assert!(
-        refused(&tensor("t", &[40], TensorType::Q4_0).bytes())
+        refused(&tensor("t", &[40], Format::Q4_0).bytes())
             .contains("whole number of blocks of 32")
     );
     assert!(
-        refused(&tensor("t", &[4, 0], TensorType::F32).bytes()).contains("dimension 1 is zero")
+        refused(&tensor("t", &[4, 0], Format::F32).bytes()).contains("dimension 1 is zero")
     );
-    assert!(refused(&tensor("t", &[1; 5], TensorType::F32).bytes()).contains("5 dimensions"));
+    assert!(refused(&tensor("t", &[1; 5], Format::F32).bytes()).contains("5 dimensions"));
     assert!(
-        refused(&tensor("t", &[1 << 40, 1 << 40], TensorType::F32).bytes()).contains("overflows")
+        refused(&tensor("t", &[1 << 40, 1 << 40], Format::F32).bytes()).contains("overflows")
     );
-    assert!(refused(&tensor("t", &[2000], TensorType::F32).bytes()).contains("bytes are missing"));
+    assert!(refused(&tensor("t", &[2000], Format::F32).bytes()).contains("bytes are missing"));
     let long = "n".repeat(300);
-    assert!(refused(&tensor(&long, &[4], TensorType::F32).bytes()).contains("255 bytes at most"));
+    assert!(refused(&tensor(&long, &[4], Format::F32).bytes()).contains("255 bytes at most"));
     let alignment = GgufWriter::new().meta("general.alignment", Value::U32(24));
     assert!(
         refused(
             &alignment
-                .tensor("t", &[4], TensorType::F32, vec![0; 1024])
+                .tensor("t", &[4], Format::F32, vec![0; 1024])
                 .bytes()
         )
         .contains("power of two")
     );
     // A type number of ours replaced by one that ggml has and Flint has not.
-    let mut unknown = tensor("t", &[256], TensorType::Q4K).bytes();
+    let mut unknown = tensor("t", &[256], Format::Q4_K).bytes();
     let at = 24 + 8 + 1 + 4 + 8;
     unknown[at..at + 4].copy_from_slice(&16u32.to_le_bytes());
     assert!(refused(&unknown).contains("tensor \"t\": type 16 is not supported"));

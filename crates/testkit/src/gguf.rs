@@ -5,15 +5,15 @@
 use std::io;
 use std::path::Path;
 
-use model::gguf::{ALIGNMENT_DEFAULT, Array, StringArray, TensorType, Value};
+use model::gguf::{ALIGNMENT_DEFAULT, Array, StringArray, Format, Value};
 
 /// Collects metadata and tensors and lays them out as a file.
 ///
 /// ```
-/// use model::gguf::{Gguf, TensorType, Value};
+/// use model::gguf::{Gguf, Format, Value};
 /// let bytes = testkit::gguf::GgufWriter::new()
 ///     .meta("general.architecture", Value::String("llama".into()))
-///     .tensor("output.weight", &[32, 2], TensorType::Q8_0, vec![0; 68])
+///     .tensor("output.weight", &[32, 2], Format::Q8_0, vec![0; 68])
 ///     .bytes();
 /// let gguf = Gguf::parse(&bytes, bytes.len() as u64).unwrap();
 /// assert_eq!(gguf.tensor("output.weight").unwrap().bytes, 68);
@@ -30,7 +30,7 @@ pub struct GgufWriter {
 struct Tensor {
     name: String,
     dims: Vec<u64>,
-    kind: TensorType,
+    kind: Format,
     data: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ impl GgufWriter {
         mut self,
         name: impl Into<String>,
         dims: &[u64],
-        kind: TensorType,
+        kind: Format,
         data: Vec<u8>,
     ) -> Self {
         self.tensors.push(Tensor {
@@ -119,7 +119,7 @@ impl GgufWriter {
             put_string(&mut out, tensor.name.as_bytes());
             out.extend_from_slice(&(tensor.dims.len() as u32).to_le_bytes());
             out.extend(tensor.dims.iter().flat_map(|dim| dim.to_le_bytes()));
-            out.extend_from_slice(&tensor.kind.id().to_le_bytes());
+            out.extend_from_slice(&tensor.kind.file_id().to_le_bytes());
             out.extend_from_slice(&offset.to_le_bytes());
             offset += (tensor.data.len() as u64).next_multiple_of(self.alignment);
         }

@@ -63,13 +63,7 @@ unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [Parti
         (*p.largest, *p.weight) = (f32::NEG_INFINITY, 0.0);
         p.sum.fill(0.0);
     }
-    let visible = s
-        .limits
-        .iter()
-        .copied()
-        .max()
-        .unwrap_or(0)
-        .min(s.start + SPAN);
+    let visible = s.limits.iter().copied().max().unwrap_or(0).min(s.start + SPAN);
     let mut probabilities = [[0.0f32; BLOCK]; R];
     let mut corrections = [1.0f32; R];
     for first in (s.start..visible).step_by(BLOCK) {
@@ -84,23 +78,9 @@ unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [Parti
                     (probabilities[r], corrections[r]) = ([0.0; BLOCK], 1.0);
                     continue;
                 }
-                corrections[r] = soften::<V>(
-                    s.layout,
-                    block,
-                    scores[r],
-                    seen,
-                    &mut partials[r],
-                    &mut probabilities[r],
-                );
+                corrections[r] = soften::<V>(s.layout, block, scores[r], seen, &mut partials[r], &mut probabilities[r]);
             }
-            accumulate::<V, R>(
-                s.layout,
-                block,
-                count,
-                &probabilities,
-                &corrections,
-                partials,
-            );
+            accumulate::<V, R>(s.layout, block, count, &probabilities, &corrections, partials);
         }
     }
 }
@@ -120,10 +100,7 @@ unsafe fn scores<V: Vector, const R: usize>(s: &Span<'_>, block: *const u8) -> [
                 }
                 KvType::Q8 => {
                     let keys = block.add(c * 16);
-                    [
-                        V::to_float(V::widen_i8(keys)),
-                        V::to_float(V::widen_i8(keys.add(head * 16))),
-                    ]
+                    [V::to_float(V::widen_i8(keys)), V::to_float(V::widen_i8(keys.add(head * 16)))]
                 }
             };
             for r in 0..R {
@@ -136,10 +113,7 @@ unsafe fn scores<V: Vector, const R: usize>(s: &Span<'_>, block: *const u8) -> [
             let scales = block.add(s.layout.key_scales()).cast::<f32>();
             let scales = [V::load(scales), V::load(scales.add(16))];
             for sum in &mut sums {
-                *sum = [
-                    V::multiply(sum[0], scales[0]),
-                    V::multiply(sum[1], scales[1]),
-                ];
+                *sum = [V::multiply(sum[0], scales[0]), V::multiply(sum[1], scales[1])];
             }
         }
         sums
@@ -158,10 +132,7 @@ unsafe fn soften<V: Vector>(
 ) -> f32 {
     // SAFETY: lane-wise operations on registers and on an array of 32; scales lie inside the block.
     unsafe {
-        let scores = [
-            V::first(scores[0], seen),
-            V::first(scores[1], seen.saturating_sub(16)),
-        ];
+        let scores = [V::first(scores[0], seen), V::first(scores[1], seen.saturating_sub(16))];
         let largest = V::largest(V::maximum(scores[0], scores[1])).max(*partial.largest);
         let correction = (*partial.largest - largest).exp();
         let p = scores.map(|s| exp::<V>(V::subtract(s, V::splat(largest))));
@@ -173,10 +144,7 @@ unsafe fn soften<V: Vector>(
                 // The scale of a value row is folded into its probability. Rows not written yet have scale zero or an
                 // old finite one, and probability zero.
                 let scales = block.add(layout.value_scales()).cast::<f32>();
-                [
-                    V::multiply(p[0], V::load(scales)),
-                    V::multiply(p[1], V::load(scales.add(16))),
-                ]
+                [V::multiply(p[0], V::load(scales)), V::multiply(p[1], V::load(scales.add(16)))]
             }
         };
         V::store(probabilities.as_mut_ptr(), p[0]);
@@ -200,24 +168,8 @@ unsafe fn accumulate<V: Vector, const R: usize>(
         // SAFETY: columns `16 first .. 16 (first + width)` are inside the head; positions below `count` are written.
         unsafe {
             match (vectors - first).min(2) {
-                2 => columns::<V, R, 2>(
-                    layout,
-                    block,
-                    first,
-                    count,
-                    probabilities,
-                    corrections,
-                    partials,
-                ),
-                _ => columns::<V, R, 1>(
-                    layout,
-                    block,
-                    first,
-                    count,
-                    probabilities,
-                    corrections,
-                    partials,
-                ),
+                2 => columns::<V, R, 2>(layout, block, first, count, probabilities, corrections, partials),
+                _ => columns::<V, R, 1>(layout, block, first, count, probabilities, corrections, partials),
             }
         }
     }
@@ -259,10 +211,7 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
         }
         for r in 0..R {
             for w in 0..W {
-                V::store(
-                    partials[r].sum.as_mut_ptr().add((first + w) * 16),
-                    sums[r][w],
-                );
+                V::store(partials[r].sum.as_mut_ptr().add((first + w) * 16), sums[r][w]);
             }
         }
     }

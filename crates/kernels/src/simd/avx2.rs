@@ -28,31 +28,19 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_bytes(at: *const u8) -> Int {
-        [
-            _mm256_loadu_si256(at.cast()),
-            _mm256_loadu_si256(at.add(32).cast()),
-        ]
+        [_mm256_loadu_si256(at.cast()), _mm256_loadu_si256(at.add(32).cast())]
     }
     #[inline(always)]
     unsafe fn widen_i8(at: *const u8) -> Int {
-        [
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())),
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.add(8).cast())),
-        ]
+        [_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast())), _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.add(8).cast()))]
     }
     #[inline(always)]
     unsafe fn widen_u8_pairs(at: *const u8) -> Int {
-        [
-            _mm256_cvtepu8_epi16(_mm_loadu_si128(at.cast())),
-            _mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(16).cast())),
-        ]
+        [_mm256_cvtepu8_epi16(_mm_loadu_si128(at.cast())), _mm256_cvtepu8_epi16(_mm_loadu_si128(at.add(16).cast()))]
     }
     #[inline(always)]
     unsafe fn bits(a: Int, count: u32, mask: u8) -> Int {
-        let (count, mask) = (
-            _mm_cvtsi32_si128(count as i32),
-            _mm256_set1_epi8(mask as i8),
-        );
+        let (count, mask) = (_mm_cvtsi32_si128(count as i32), _mm256_set1_epi8(mask as i8));
         let one = |v| _mm256_and_si256(_mm256_srl_epi16(v, count), mask);
         both!(one, a)
     }
@@ -65,10 +53,7 @@ impl Vector for Avx2 {
     #[inline(always)]
     unsafe fn dot(sum: Int, a: Int, b: *const i8) -> Int {
         // Below 128 the pairwise 16-bit sums cannot saturate: 2 * 127 * 127 = 32258.
-        let (b, ones) = (
-            _mm256_set1_epi32(b.cast::<i32>().read_unaligned()),
-            _mm256_set1_epi16(1),
-        );
+        let (b, ones) = (_mm256_set1_epi32(b.cast::<i32>().read_unaligned()), _mm256_set1_epi16(1));
         let one = |s, a| _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
         both!(one, sum, a)
     }
@@ -76,10 +61,7 @@ impl Vector for Avx2 {
     unsafe fn dot_wide(sum: Int, a: Int, b: *const i8) -> Int {
         // Even and odd bytes are widened apart, since bytes above 127 would saturate the pairwise sums.
         let b = _mm256_set1_epi32(b.cast::<i32>().read_unaligned());
-        let (even_b, odd_b) = (
-            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)),
-            _mm256_srai_epi16::<8>(b),
-        );
+        let (even_b, odd_b) = (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)), _mm256_srai_epi16::<8>(b));
         let one = |s, a| {
             let even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)), even_b);
             let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), odd_b);
@@ -117,10 +99,7 @@ impl Vector for Avx2 {
     unsafe fn store_i8(at: *mut i8, a: Int) {
         // The 256-bit pack works inside 128-bit halves; the permutation puts the quarters back in order.
         let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(a[0], a[1]));
-        let bytes = _mm_packs_epi16(
-            _mm256_castsi256_si128(words),
-            _mm256_extracti128_si256::<1>(words),
-        );
+        let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
         _mm_storeu_si128(at.cast(), bytes)
     }
 
@@ -134,10 +113,7 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_f16(at: *const u16) -> Float {
-        [
-            _mm256_cvtph_ps(_mm_loadu_si128(at.cast())),
-            _mm256_cvtph_ps(_mm_loadu_si128(at.add(8).cast())),
-        ]
+        [_mm256_cvtph_ps(_mm_loadu_si128(at.cast())), _mm256_cvtph_ps(_mm_loadu_si128(at.add(8).cast()))]
     }
     #[inline(always)]
     unsafe fn load_bf16(at: *const u16) -> Float {
@@ -200,25 +176,15 @@ impl Vector for Avx2 {
     }
     #[inline(always)]
     unsafe fn zero_below(a: Float, test: Float, limit: f32) -> Float {
-        let one =
-            |a, test| _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_GE_OQ>(test, _mm256_set1_ps(limit)));
+        let one = |a, test| _mm256_and_ps(a, _mm256_cmp_ps::<_CMP_GE_OQ>(test, _mm256_set1_ps(limit)));
         both!(one, a, test)
     }
     #[inline(always)]
     unsafe fn first(a: Float, count: usize) -> Float {
-        let lanes = [
-            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
-            _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15),
-        ];
+        let lanes = [_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15)];
         let count = _mm256_set1_epi32(count.min(16) as i32);
         let infinity = _mm256_set1_ps(f32::NEG_INFINITY);
-        let one = |a, lane| {
-            _mm256_blendv_ps(
-                infinity,
-                a,
-                _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lane)),
-            )
-        };
+        let one = |a, lane| _mm256_blendv_ps(infinity, a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lane)));
         both!(one, a, lanes)
     }
     #[inline(always)]

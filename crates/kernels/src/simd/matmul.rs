@@ -81,11 +81,7 @@ trait Tile {
     /// # Safety
     ///
     /// As for [`product`]; `tile` points to a whole packed tile.
-    unsafe fn rows<V: Vector, const M: usize>(
-        tile: *const u8,
-        columns: usize,
-        x: [Row; M],
-    ) -> [V::Float; M];
+    unsafe fn rows<V: Vector, const M: usize>(tile: *const u8, columns: usize, x: [Row; M]) -> [V::Float; M];
 }
 
 #[inline(always)]
@@ -126,11 +122,7 @@ unsafe fn pass<V: Vector, T: Tile, const M: usize>(
         let x: [Row; M] = std::array::from_fn(|m| row(p, input[m] as usize));
         let sums = T::rows::<V, M>(bytes, p.matrix.columns, x);
         for m in 0..M {
-            V::store(
-                p.output
-                    .add(output[m] as usize * p.output_stride + tile * TILE),
-                sums[m],
-            );
+            V::store(p.output.add(output[m] as usize * p.output_stride + tile * TILE), sums[m]);
         }
     }
 }
@@ -148,10 +140,7 @@ unsafe fn row(p: &Product<'_>, row: usize) -> Row {
             values: x.values.as_ptr().add(row * k),
             quants: form.quants.as_ptr().wrapping_add(row * k),
             scales: form.scales.as_ptr().wrapping_add(row * k / block),
-            negated_sums: form
-                .negated_sums
-                .as_ptr()
-                .wrapping_add(row * k / if block == SUPER { 16 } else { SMALL }),
+            negated_sums: form.negated_sums.as_ptr().wrapping_add(row * k / if block == SUPER { 16 } else { SMALL }),
             scaled_sums: form.scaled_sums.as_ptr().wrapping_add(row * k / block),
             sums_16: form.sums_16.as_ptr().wrapping_add(row * k / 16),
             sums_32: form.sums_32.as_ptr().wrapping_add(row * k / 32),
@@ -184,46 +173,23 @@ impl<const BITS: u32> Super<BITS> {
     unsafe fn unpack<V: Vector>(chunk: *const u8, j: usize) -> [V::Int; 8] {
         // SAFETY: all offsets are inside the chunk whose layout is `LAYOUT`.
         unsafe {
-            let (low, high) = (
-                chunk.add(Self::LAYOUT.low()),
-                chunk.add(Self::LAYOUT.high()),
-            );
+            let (low, high) = (chunk.add(Self::LAYOUT.low()), chunk.add(Self::LAYOUT.high()));
             let (half, run) = (j / 4, (j % 4) as u32);
             std::array::from_fn(|g| match BITS {
                 2 => V::bits(V::load_bytes(low.add((half * 8 + g) * 64)), 2 * run, 3),
                 3 => {
                     let low = V::bits(V::load_bytes(low.add((half * 8 + g) * 64)), 2 * run, 3);
-                    V::join(
-                        low,
-                        V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1),
-                        2,
-                    )
+                    V::join(low, V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 2)
                 }
-                4 => V::bits(
-                    V::load_bytes(low.add((j / 2 * 8 + g) * 64)),
-                    j as u32 % 2 * 4,
-                    15,
-                ),
+                4 => V::bits(V::load_bytes(low.add((j / 2 * 8 + g) * 64)), j as u32 % 2 * 4, 15),
                 5 => {
-                    let low = V::bits(
-                        V::load_bytes(low.add((j / 2 * 8 + g) * 64)),
-                        j as u32 % 2 * 4,
-                        15,
-                    );
-                    V::join(
-                        low,
-                        V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1),
-                        4,
-                    )
+                    let low = V::bits(V::load_bytes(low.add((j / 2 * 8 + g) * 64)), j as u32 % 2 * 4, 15);
+                    V::join(low, V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 4)
                 }
                 _ => {
                     let word = half * 16 + run as usize % 2 * 8 + g;
                     let low = V::bits(V::load_bytes(low.add(word * 64)), run / 2 * 4, 15);
-                    V::join(
-                        low,
-                        V::bits(V::load_bytes(high.add((half * 8 + g) * 64)), 2 * run, 3),
-                        4,
-                    )
+                    V::join(low, V::bits(V::load_bytes(high.add((half * 8 + g) * 64)), 2 * run, 3), 4)
                 }
             })
         }
@@ -231,22 +197,14 @@ impl<const BITS: u32> Super<BITS> {
 
     /// Scaled sum of quants times activations over one super-block.
     #[inline(always)]
-    unsafe fn quants<V: Vector, const M: usize>(
-        chunk: *const u8,
-        b: usize,
-        x: &[Row; M],
-    ) -> [V::Int; M] {
+    unsafe fn quants<V: Vector, const M: usize>(chunk: *const u8, b: usize, x: &[Row; M]) -> [V::Int; M] {
         // SAFETY: block `b` exists in every row and `chunk` is its packed weights.
         unsafe {
             let mut sums = [V::splat_int(0); M];
             for j in 0..8 {
                 if M <= 2 {
                     for line in 0..Self::LAYOUT.chunk_bytes() / 512 {
-                        V::prefetch(
-                            chunk.wrapping_add(
-                                AHEAD + j * Self::LAYOUT.chunk_bytes() / 8 + line * 64,
-                            ),
-                        );
+                        V::prefetch(chunk.wrapping_add(AHEAD + j * Self::LAYOUT.chunk_bytes() / 8 + line * 64));
                     }
                 }
                 let w = Self::unpack::<V>(chunk, j);
@@ -267,16 +225,8 @@ impl<const BITS: u32> Super<BITS> {
                         second = V::dot(second, w[g + 4], q.add(4 * g + 16));
                     }
                     sums[m] = if Self::HALVES {
-                        let sum = V::multiply_add_int(
-                            sums[m],
-                            V::widen_i8(scales.add(2 * j * TILE)),
-                            first,
-                        );
-                        V::multiply_add_int(
-                            sum,
-                            V::widen_i8(scales.add((2 * j + 1) * TILE)),
-                            second,
-                        )
+                        let sum = V::multiply_add_int(sums[m], V::widen_i8(scales.add(2 * j * TILE)), first);
+                        V::multiply_add_int(sum, V::widen_i8(scales.add((2 * j + 1) * TILE)), second)
                     } else {
                         let both = V::add_int(first, second);
                         V::multiply_add_int(sums[m], V::widen_i8(scales.add(j * TILE)), both)
@@ -289,11 +239,7 @@ impl<const BITS: u32> Super<BITS> {
 
     /// Sum of minimums times activation sums over one super-block.
     #[inline(always)]
-    unsafe fn mins<V: Vector, const M: usize>(
-        chunk: *const u8,
-        b: usize,
-        x: &[Row; M],
-    ) -> [V::Int; M] {
+    unsafe fn mins<V: Vector, const M: usize>(chunk: *const u8, b: usize, x: &[Row; M]) -> [V::Int; M] {
         // SAFETY: as in `quants`.
         unsafe {
             let mut sums = [V::splat_int(0); M];
@@ -318,11 +264,7 @@ const AHEAD: usize = 4096;
 
 impl<const BITS: u32> Tile for Super<BITS> {
     #[inline(always)]
-    unsafe fn rows<V: Vector, const M: usize>(
-        tile: *const u8,
-        columns: usize,
-        x: [Row; M],
-    ) -> [V::Float; M] {
+    unsafe fn rows<V: Vector, const M: usize>(tile: *const u8, columns: usize, x: [Row; M]) -> [V::Float; M] {
         // SAFETY: the tile has `columns / SUPER` chunks and every row as many blocks.
         unsafe {
             let mut sums = [V::splat(0.0); M];
@@ -352,13 +294,7 @@ impl<const BITS: u32> Tile for Super<BITS> {
 struct Small<const KIND: usize>;
 
 impl<const KIND: usize> Small<KIND> {
-    const FORMAT: Format = [
-        Format::Q4_0,
-        Format::Q4_1,
-        Format::Q5_0,
-        Format::Q5_1,
-        Format::Q8_0,
-    ][KIND];
+    const FORMAT: Format = [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0][KIND];
     const LAYOUT: SmallLayout = SmallLayout::of(Self::FORMAT);
     const HAS_MIN: bool = matches!(Self::FORMAT, Format::Q4_1 | Format::Q5_1);
     const FIVE_BITS: bool = matches!(Self::FORMAT, Format::Q5_0 | Format::Q5_1);
@@ -414,11 +350,7 @@ impl<const KIND: usize> Small<KIND> {
 
 impl<const KIND: usize> Tile for Small<KIND> {
     #[inline(always)]
-    unsafe fn rows<V: Vector, const M: usize>(
-        tile: *const u8,
-        columns: usize,
-        x: [Row; M],
-    ) -> [V::Float; M] {
+    unsafe fn rows<V: Vector, const M: usize>(tile: *const u8, columns: usize, x: [Row; M]) -> [V::Float; M] {
         // SAFETY: the tile has a group for every two blocks and every row `columns / SMALL` blocks.
         unsafe {
             let mut sums = [V::splat(0.0); M];
@@ -427,24 +359,15 @@ impl<const KIND: usize> Tile for Small<KIND> {
                 let d = V::load_f16(group.add(b % 2 * 2 * TILE).cast());
                 if M <= 2 {
                     for line in 0..Self::LAYOUT.group_bytes() / 128 {
-                        V::prefetch(group.wrapping_add(
-                            AHEAD + (b % 2) * Self::LAYOUT.group_bytes() / 2 + line * 64,
-                        ));
+                        V::prefetch(group.wrapping_add(AHEAD + (b % 2) * Self::LAYOUT.group_bytes() / 2 + line * 64));
                     }
                 }
-                let w = Self::unpack::<V>(
-                    group.add(Self::LAYOUT.quants() + b % 2 * Self::LAYOUT.block_bytes()),
-                );
+                let w = Self::unpack::<V>(group.add(Self::LAYOUT.quants() + b % 2 * Self::LAYOUT.block_bytes()));
                 for m in 0..M {
                     let scale = V::multiply(d, V::splat(*x[m].scales.add(b)));
-                    sums[m] = V::multiply_add(
-                        scale,
-                        V::to_float(Self::block::<V>(&w, &x[m], b)),
-                        sums[m],
-                    );
+                    sums[m] = V::multiply_add(scale, V::to_float(Self::block::<V>(&w, &x[m], b)), sums[m]);
                     if Self::HAS_MIN {
-                        let min =
-                            V::load_f16(group.add(Self::LAYOUT.mins() + b % 2 * 2 * TILE).cast());
+                        let min = V::load_f16(group.add(Self::LAYOUT.mins() + b % 2 * 2 * TILE).cast());
                         sums[m] = V::multiply_add(min, V::splat(*x[m].scaled_sums.add(b)), sums[m]);
                     }
                 }
@@ -459,11 +382,7 @@ struct Floats<const KIND: usize>;
 
 impl<const KIND: usize> Tile for Floats<KIND> {
     #[inline(always)]
-    unsafe fn rows<V: Vector, const M: usize>(
-        tile: *const u8,
-        columns: usize,
-        x: [Row; M],
-    ) -> [V::Float; M] {
+    unsafe fn rows<V: Vector, const M: usize>(tile: *const u8, columns: usize, x: [Row; M]) -> [V::Float; M] {
         // SAFETY: the tile has sixteen values per column and every row `columns` floats.
         unsafe {
             // Two chains hide the latency of the multiply-add.
@@ -475,8 +394,7 @@ impl<const KIND: usize> Tile for Floats<KIND> {
                     _ => V::load_bf16(tile.cast::<u16>().add(c * TILE)),
                 };
                 for m in 0..M {
-                    sums[m][c % 2] =
-                        V::multiply_add(w, V::splat(*x[m].values.add(c)), sums[m][c % 2]);
+                    sums[m][c % 2] = V::multiply_add(w, V::splat(*x[m].values.add(c)), sums[m][c % 2]);
                 }
             }
             sums.map(|[a, b]| V::add(a, b))

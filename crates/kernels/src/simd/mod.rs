@@ -47,6 +47,12 @@ static REFERENCE: Kernels = Kernels {
     span: reference::span,
 };
 
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
 impl Kernels {
     /// Plain scalar code; runs everywhere.
     pub fn reference() -> &'static Kernels {
@@ -71,10 +77,7 @@ impl Kernels {
                 .iter()
                 .copied()
                 .find(|k| k.name == name)
-                .ok_or_else(|| UnknownKernels {
-                    name,
-                    available: available.iter().map(|k| k.name).collect(),
-                }),
+                .ok_or_else(|| UnknownKernels { name, available: available.iter().map(|k| k.name).collect() }),
         }
     }
 }
@@ -88,11 +91,7 @@ pub struct UnknownKernels {
 
 impl std::fmt::Display for UnknownKernels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "FLINT_KERNELS={} is not available on this CPU; choose one of {:?}",
-            self.name, self.available
-        )
+        write!(f, "FLINT_KERNELS={} is not available on this CPU; choose one of {:?}", self.name, self.available)
     }
 }
 
@@ -112,12 +111,7 @@ macro_rules! entry_points {
                 unsafe { matmul::product::<$vector>(p, tiles) }
             }
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn rms_norm(
-                x: &[f32],
-                weight: &[f32],
-                epsilon: f32,
-                out: &mut [f32],
-            ) {
+            pub(super) unsafe fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
                 // SAFETY: see above.
                 unsafe { rows::rms_norm::<$vector>(x, weight, epsilon, out) }
             }
@@ -146,11 +140,7 @@ macro_rules! entry_points {
 }
 
 #[cfg(target_arch = "x86_64")]
-entry_points!(
-    on_avx512,
-    avx512::Avx512,
-    "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi2"
-);
+entry_points!(on_avx512, avx512::Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi2");
 #[cfg(target_arch = "x86_64")]
 entry_points!(on_avx2, avx2::Avx2, "avx2,fma,f16c,bmi2");
 

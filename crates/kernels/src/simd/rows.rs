@@ -25,10 +25,7 @@ pub(crate) unsafe fn rms_norm<V: Vector>(x: &[f32], weight: &[f32], epsilon: f32
         let scale = V::splat(1.0 / (mean + epsilon).sqrt());
         for i in (0..x.len()).step_by(16) {
             let v = V::multiply(V::load(x.as_ptr().add(i)), scale);
-            V::store(
-                out.as_mut_ptr().add(i),
-                V::multiply(v, V::load(weight.as_ptr().add(i))),
-            );
+            V::store(out.as_mut_ptr().add(i), V::multiply(v, V::load(weight.as_ptr().add(i))));
         }
     }
 }
@@ -47,10 +44,7 @@ pub(crate) unsafe fn silu_multiply<V: Vector>(gate: &[f32], up: &[f32], out: &mu
         for i in (0..gate.len()).step_by(16) {
             let g = V::load(gate.as_ptr().add(i));
             let sigmoid = V::divide(g, V::add(one, exp::<V>(V::subtract(V::splat(0.0), g))));
-            V::store(
-                out.as_mut_ptr().add(i),
-                V::multiply(sigmoid, V::load(up.as_ptr().add(i))),
-            );
+            V::store(out.as_mut_ptr().add(i), V::multiply(sigmoid, V::load(up.as_ptr().add(i))));
         }
     }
 }

@@ -92,13 +92,7 @@ pub(crate) unsafe fn exp<V: Vector>(x: V::Float) -> V::Float {
         let r = V::multiply_subtract(n_float, V::splat(0.693_359_4), bounded);
         let r = V::multiply_subtract(n_float, V::splat(-2.121_944_4e-4), r);
         let mut p = V::splat(1.987_569_1e-4);
-        for c in [
-            1.398_199_9e-3,
-            8.333_452e-3,
-            4.166_579_6e-2,
-            1.666_666_5e-1,
-            0.5,
-        ] {
+        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
             p = V::multiply_add(p, r, V::splat(c));
         }
         let p = V::multiply_add(V::multiply(p, r), r, V::add(r, V::splat(1.0)));

@@ -22,7 +22,8 @@ use std::path::Path;
 
 pub use error::{GgufError, MetadataProblem, TensorProblem};
 pub use metadata::{FromValue, KEY_BYTES_MAX, Metadata};
-pub use tensor::{NAME_BYTES_MAX, TensorInfo, TensorType};
+pub use kernels::Format;
+pub use tensor::{NAME_BYTES_MAX, TensorInfo, tensor_bytes};
 pub use value::{Array, StringArray, Value};
 
 use reader::{Reader, Source};

@@ -2,6 +2,7 @@
 
 use super::error::{GgufError, TensorProblem};
 use super::reader::{Reader, Source};
+use kernels::Format;
 
 /// Longest accepted tensor name. ggml itself stops at 63.
 pub const NAME_BYTES_MAX: u64 = 255;
@@ -9,116 +10,30 @@ pub const NAME_BYTES_MAX: u64 = 255;
 /// Fewest bytes a tensor description takes: name length, dimension count, one dimension, type, offset.
 const INFO_BYTES_MIN: u64 = 8 + 4 + 8 + 4 + 8;
 
-/// How the values of a tensor are stored. The names and numbers are those of ggml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)]
-pub enum TensorType {
-    /// 32-bit floats.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// The upper half of a 32-bit float.
-    BF16,
-    /// 4 bits, one scale per 32.
-    Q4_0,
-    /// 4 bits, scale and minimum per 32.
-    Q4_1,
-    /// 5 bits, one scale per 32.
-    Q5_0,
-    /// 5 bits, scale and minimum per 32.
-    Q5_1,
-    /// 8 bits, one scale per 32.
-    Q8_0,
-    /// 2 bits in super-blocks of 256.
-    Q2K,
-    /// 3 bits in super-blocks of 256.
-    Q3K,
-    /// 4 bits in super-blocks of 256.
-    Q4K,
-    /// 5 bits in super-blocks of 256.
-    Q5K,
-    /// 6 bits in super-blocks of 256.
-    Q6K,
-}
-
-/// One row per type: the number in the file, its name, values per block and bytes per block.
-const TYPES: [(TensorType, u32, &str, u64, u64); 13] = [
-    (TensorType::F32, 0, "F32", 1, 4),
-    (TensorType::F16, 1, "F16", 1, 2),
-    (TensorType::BF16, 30, "BF16", 1, 2),
-    (TensorType::Q4_0, 2, "Q4_0", 32, 18),
-    (TensorType::Q4_1, 3, "Q4_1", 32, 20),
-    (TensorType::Q5_0, 6, "Q5_0", 32, 22),
-    (TensorType::Q5_1, 7, "Q5_1", 32, 24),
-    (TensorType::Q8_0, 8, "Q8_0", 32, 34),
-    (TensorType::Q2K, 10, "Q2_K", 256, 84),
-    (TensorType::Q3K, 11, "Q3_K", 256, 110),
-    (TensorType::Q4K, 12, "Q4_K", 256, 144),
-    (TensorType::Q5K, 13, "Q5_K", 256, 176),
-    (TensorType::Q6K, 14, "Q6_K", 256, 210),
-];
-
-impl TensorType {
-    /// Every type, in the order of the table.
-    pub fn all() -> impl Iterator<Item = TensorType> {
-        TYPES.iter().map(|row| row.0)
+/// Bytes of a tensor with these dimensions, or what forbids them.
+pub fn tensor_bytes(format: Format, dims: &[u64]) -> Result<u64, TensorProblem> {
+    if let Some(index) = dims.iter().position(|&dim| dim == 0) {
+        return Err(TensorProblem::EmptyDimension(index));
     }
-
-    /// The type with this number in a file, if this build knows it.
-    pub fn from_id(id: u32) -> Option<TensorType> {
-        TYPES.iter().find(|row| row.1 == id).map(|row| row.0)
+    let Some((&columns, rest)) = dims.split_first().filter(|_| dims.len() <= 4) else {
+        return Err(TensorProblem::DimensionCount(dims.len() as u32));
+    };
+    let block = format.block_elements() as u64;
+    if !columns.is_multiple_of(block) {
+        return Err(TensorProblem::PartialBlock { columns, block });
     }
-
-    /// The number that stands for this type in a file.
-    pub fn id(self) -> u32 {
-        self.row().1
-    }
-
-    /// The name people use, such as `Q4_K`.
-    pub fn name(self) -> &'static str {
-        self.row().2
-    }
-
-    /// Values in one block.
-    pub fn block_elements(self) -> u64 {
-        self.row().3
-    }
-
-    /// Bytes of one block.
-    pub fn block_bytes(self) -> u64 {
-        self.row().4
-    }
-
-    /// Bytes of a tensor with these dimensions, or what forbids them.
-    pub fn tensor_bytes(self, dims: &[u64]) -> Result<u64, TensorProblem> {
-        if let Some(index) = dims.iter().position(|&dim| dim == 0) {
-            return Err(TensorProblem::EmptyDimension(index));
-        }
-        let Some((&columns, rest)) = dims.split_first().filter(|_| dims.len() <= 4) else {
-            return Err(TensorProblem::DimensionCount(dims.len() as u32));
-        };
-        let block = self.block_elements();
-        if !columns.is_multiple_of(block) {
-            return Err(TensorProblem::PartialBlock { columns, block });
-        }
-        let row_bytes = (columns / block).checked_mul(self.block_bytes());
-        rest.iter()
-            .fold(row_bytes, |bytes, &dim| {
-                bytes.and_then(|b| b.checked_mul(dim))
-            })
-            // Values too must be countable, also where a block packs several into a byte.
-            .filter(|_| {
-                dims.iter()
-                    .try_fold(1u64, |n, &dim| n.checked_mul(dim))
-                    .is_some()
-            })
-            .ok_or(TensorProblem::TooLarge)
-    }
-
-    fn row(self) -> &'static (TensorType, u32, &'static str, u64, u64) {
-        // The table lists the types in the order of the enum; a test holds it to that.
-        &TYPES[self as usize]
-    }
+    let row_bytes = (columns / block).checked_mul(format.block_bytes() as u64);
+    rest.iter()
+        .fold(row_bytes, |bytes, &dim| {
+            bytes.and_then(|b| b.checked_mul(dim))
+        })
+        // Values too must be countable, also where a block packs several into a byte.
+        .filter(|_| {
+            dims.iter()
+                .try_fold(1u64, |n, &dim| n.checked_mul(dim))
+                .is_some()
+        })
+        .ok_or(TensorProblem::TooLarge)
 }
 
 /// One tensor of the file.
@@ -129,7 +44,7 @@ pub struct TensorInfo {
     /// One to four dimensions; `dims[0]` is the contiguous one (columns).
     pub dims: Vec<u64>,
     /// How its values are stored.
-    pub kind: TensorType,
+    pub kind: Format,
     /// Where its data starts, counted from the start of the file.
     pub offset: u64,
     /// How many bytes its data has. `offset + bytes` is inside the file.
@@ -182,10 +97,9 @@ fn read_info<S: Source>(reader: &mut Reader<S>) -> Result<TensorInfo, GgufError>
         dims.push(reader.u64("a tensor's dimensions")?);
     }
     let id = reader.u32("a tensor's type")?;
-    let kind = TensorType::from_id(id).ok_or_else(|| TensorProblem::UnknownType(id).of(&name))?;
+    let kind = Format::from_file_id(id).ok_or_else(|| TensorProblem::UnknownType(id).of(&name))?;
     let offset = reader.u64("a tensor's offset")?;
-    let bytes = kind
-        .tensor_bytes(&dims)
+    let bytes = tensor_bytes(kind, &dims)
         .map_err(|problem| problem.of(&name))?;
     Ok(TensorInfo {
         name,
@@ -241,34 +155,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_follows_the_enum() {
-        for (index, row) in TYPES.iter().enumerate() {
-            assert_eq!(row.0 as usize, index);
-            assert_eq!(TensorType::from_id(row.1), Some(row.0));
-        }
-        assert_eq!(TensorType::from_id(4), None);
-    }
-
-    #[test]
     fn sizes_of_tensors() {
-        assert_eq!(TensorType::Q4K.tensor_bytes(&[512, 3]), Ok(2 * 144 * 3));
+        assert_eq!(tensor_bytes(Format::Q4_K, &[512, 3]), Ok(2 * 144 * 3));
         assert_eq!(
-            TensorType::Q4_0.tensor_bytes(&[33]),
+            tensor_bytes(Format::Q4_0, &[33]),
             Err(TensorProblem::PartialBlock {
                 columns: 33,
                 block: 32
             })
         );
         assert_eq!(
-            TensorType::F32.tensor_bytes(&[1 << 40, 1 << 40]),
+            tensor_bytes(Format::F32, &[1 << 40, 1 << 40]),
             Err(TensorProblem::TooLarge)
         );
         assert_eq!(
-            TensorType::F32.tensor_bytes(&[]),
+            tensor_bytes(Format::F32, &[]),
             Err(TensorProblem::DimensionCount(0))
         );
         assert_eq!(
-            TensorType::F32.tensor_bytes(&[4, 0]),
+            tensor_bytes(Format::F32, &[4, 0]),
             Err(TensorProblem::EmptyDimension(1))
         );
     }

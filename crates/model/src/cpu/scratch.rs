@@ -1,0 +1,78 @@
+//! The buffers of one step, allocated once for the largest step.
+
+use super::ROWS_MAX;
+use crate::config::{Config, USED_MAX};
+use kernels::{Activations, Matrix, Precision, Runtime, output_stride};
+
+/// Shapes: `rows` is the largest number of rows of a step; names as in the forward pass.
+pub(super) struct Scratch {
+    /// Residual stream, rows x embedding.
+    pub x: Vec<f32>,
+    /// Input of the next projections, rows x embedding.
+    pub normed: Activations,
+    /// Queries, rows x (heads * head).
+    pub q: Vec<f32>,
+    /// Keys, rows x (kv_heads * head).
+    pub k: Vec<f32>,
+    /// Values, rows x (kv_heads * head).
+    pub v: Vec<f32>,
+    /// Cosines and sines, rows x dimensions.
+    pub angles: Vec<f32>,
+    /// Attention result, rows x (heads * head).
+    pub attended: Activations,
+    /// What is added to the residual stream, rows x embedding; one row per visited expert where there are experts.
+    pub added: Vec<f32>,
+    /// Gate and up products, rows x feed_forward, likewise.
+    pub gate: Vec<f32>,
+    /// See `gate`.
+    pub up: Vec<f32>,
+    /// Input of the down projection, likewise.
+    pub gated: Activations,
+    /// Router scores, rows x experts.
+    pub scores: Vec<f32>,
+}
+
+impl Scratch {
+    pub fn new(config: &Config, rows: usize) -> Scratch {
+        let (width, q, kv) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
+        let visits = rows * config.experts.map_or(1, |experts| experts.used);
+        let ff = visits * output_stride(config.feed_forward);
+        Scratch {
+            x: vec![0.0; rows * width],
+            normed: Activations::new(rows, width),
+            q: vec![0.0; rows * output_stride(q)],
+            k: vec![0.0; rows * output_stride(kv)],
+            v: vec![0.0; rows * output_stride(kv)],
+            angles: vec![0.0; rows * config.rope.dimensions],
+            attended: Activations::new(rows, q),
+            added: vec![0.0; visits * output_stride(width)],
+            gate: vec![0.0; ff],
+            up: vec![0.0; ff],
+            gated: Activations::new(visits, config.feed_forward),
+            scores: vec![0.0; rows * output_stride(config.experts.map_or(0, |experts| experts.count))],
+        }
+    }
+}
+
+/// The numbers `0..count`, as products want their rows.
+pub(super) fn numbers(count: usize) -> &'static [u32] {
+    static NUMBERS: [u32; ROWS_MAX * USED_MAX] = {
+        let mut numbers = [0; ROWS_MAX * USED_MAX];
+        let mut i = 0;
+        while i < numbers.len() {
+            numbers[i] = i as u32;
+            i += 1;
+        }
+        numbers
+    };
+    &NUMBERS[..count]
+}
+
+/// Quantises `rows` rows of `x` in every form that these matrices read.
+pub(super) fn quantize(runtime: &mut Runtime, x: &mut Activations, rows: usize, matrices: &[&Matrix]) {
+    for precision in [Precision::Small, Precision::Super] {
+        if matrices.iter().any(|matrix| matrix.format.precision() == precision) {
+            runtime.quantize(x, rows, precision);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! From file to memory: every matrix is read once, packed for the kernels and placed in one region of huge pages.
+//!
+//! Reading and packing run on all cores, a few MiB at a time, so loading is bound by the disk or, when the file is in
+//! the page cache, by copying. Files are read, not mapped: a file that shrinks gives an error and not a signal, and the
+//! cached pages do not count as this process's memory.
+
+use crate::config::{Config, ConfigError};
+use crate::gguf::{Gguf, GgufError, TensorInfo};
+use crate::weights::{Expert, FeedForward, Layer, Projection, Weights};
+use kernels::{Format, Layout, Matrix, Region, Shape, TILE, blocks::dequantize_row};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// Why a file could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The header is not usable.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The model is not one of ours.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A tensor is missing.
+    #[error("tensor `{0}` is missing; the file is incomplete or of an architecture variant Flint does not know")]
+    Missing(String),
+    /// A tensor has another shape than the metadata says.
+    #[error("tensor `{name}` has shape {found:?}, the metadata asks for {expected:?}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// Shape in the file.
+        found: Vec<u64>,
+        /// Shape that was expected.
+        expected: Vec<u64>,
+    },
+    /// Reading failed.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// Source bytes that are read and packed in one go.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Reads the tensors of one file.
+pub struct Loader<'a> {
+    path: &'a Path,
+    gguf: &'a Gguf,
+    layout: Layout,
+    threads: usize,
+}
+
+/// A matrix to be loaded: where its rows start in the file, and their shape.
+struct Wanted {
+    source: u64,
+    shape: Shape,
+}
+
+/// A run of whole tiles of one matrix, to be read from `source` and packed into `out`.
+struct Piece<'a> {
+    source: u64,
+    shape: Shape,
+    rows: usize,
+    out: &'a mut [u8],
+}
+
+/// Loads all weights of a file, packed in `layout`, on `threads` threads.
+pub fn load(path: &Path, gguf: &Gguf, config: &Config, layout: Layout, threads: usize) -> Result<Weights, LoadError> {
+    let loader = Loader { path, gguf, layout, threads };
+    let output = if gguf.tensor("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
+    let output = loader.wanted(output, config.vocab, config.embedding)?;
+    Ok(Weights {
+        layers: (0..config.layers).map(|i| loader.layer(config, i)).collect::<Result<_, _>>()?,
+        output_norm: loader.vector("output_norm.weight", config.embedding)?,
+        output: loader.group(&[output])?.remove(0),
+        rope_factors: loader.optional_vector("rope_freqs.weight", config.rope.dimensions / 2)?,
+    })
+}
+
+impl Loader<'_> {
+    fn layer(&self, config: &Config, i: usize) -> Result<Layer, LoadError> {
+        let name = |part: &str| format!("blk.{i}.{part}");
+        let (width, q, kv) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
+        let mut wanted = vec![
+            self.wanted(&name("attn_q.weight"), q, width)?,
+            self.wanted(&name("attn_k.weight"), kv, width)?,
+            self.wanted(&name("attn_v.weight"), kv, width)?,
+            self.wanted(&name("attn_output.weight"), width, q)?,
+        ];
+        let ff = config.feed_forward;
+        match config.experts {
+            None => wanted.extend([
+                self.wanted(&name("ffn_gate.weight"), ff, width)?,
+                self.wanted(&name("ffn_up.weight"), ff, width)?,
+                self.wanted(&name("ffn_down.weight"), width, ff)?,
+            ]),
+            Some(experts) => {
+                wanted.push(self.wanted(&name("ffn_gate_inp.weight"), experts.count, width)?);
+                let gate = self.stacked(&name("ffn_gate_exps.weight"), experts.count, ff, width)?;
+                let up = self.stacked(&name("ffn_up_exps.weight"), experts.count, ff, width)?;
+                let down = self.stacked(&name("ffn_down_exps.weight"), experts.count, width, ff)?;
+                wanted.extend(gate.into_iter().zip(up).zip(down).flat_map(|((gate, up), down)| [gate, up, down]));
+            }
+        }
+        let mut matrices = self.group(&wanted)?.into_iter();
+        let mut next = || matrices.next().expect("a group returns what was wanted, in order");
+        let bias = |part: &str, length| self.optional_vector(&name(part), length);
+        Ok(Layer {
+            attention_norm: self.vector(&name("attn_norm.weight"), width)?,
+            q: Projection { matrix: next(), bias: bias("attn_q.bias", q)? },
+            k: Projection { matrix: next(), bias: bias("attn_k.bias", kv)? },
+            v: Projection { matrix: next(), bias: bias("attn_v.bias", kv)? },
+            q_norm: self.optional_vector(&name("attn_q_norm.weight"), config.head)?,
+            k_norm: self.optional_vector(&name("attn_k_norm.weight"), config.head)?,
+            attention_output: Projection { matrix: next(), bias: bias("attn_output.bias", width)? },
+            feed_forward_norm: self.vector(&name("ffn_norm.weight"), width)?,
+            feed_forward: match config.experts {
+                None => FeedForward::Dense(Expert { gate: next(), up: next(), down: next() }),
+                Some(experts) => FeedForward::Experts {
+                    router: next(),
+                    experts: (0..experts.count)
+                        .map(|_| Expert { gate: next(), up: next(), down: next() })
+                        .collect(),
+                },
+            },
+        })
+    }
+
+    /// A tensor of exactly these dimensions.
+    fn tensor(&self, name: &str, expected: &[usize]) -> Result<&TensorInfo, LoadError> {
+        let tensor = self.gguf.tensor(name).ok_or_else(|| LoadError::Missing(name.to_string()))?;
+        let expected: Vec<u64> = expected.iter().map(|&n| n as u64).collect();
+        // Trailing dimensions of one may be spelled out.
+        let found: Vec<u64> = tensor.dims.iter().copied().chain(std::iter::repeat(1)).take(4).collect();
+        let wanted: Vec<u64> = expected.iter().copied().chain(std::iter::repeat(1)).take(4).collect();
+        if found != wanted {
+            return Err(LoadError::Shape { name: name.to_string(), found: tensor.dims.clone(), expected });
+        }
+        Ok(tensor)
+    }
+
+    fn wanted(&self, name: &str, rows: usize, columns: usize) -> Result<Wanted, LoadError> {
+        let tensor = self.tensor(name, &[columns, rows])?;
+        Ok(Wanted { source: tensor.offset, shape: Shape { format: tensor.kind, rows, columns } })
+    }
+
+    /// The matrices of a tensor that holds one for each expert.
+    fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Vec<Wanted>, LoadError> {
+        let tensor = self.tensor(name, &[columns, rows, count])?;
+        let shape = Shape { format: tensor.kind, rows, columns };
+        let bytes = (rows * shape.format.row_bytes(columns)) as u64;
+        Ok((0..count as u64).map(|i| Wanted { source: tensor.offset + i * bytes, shape }).collect())
+    }
+
+    /// Loads matrices into one region, in the order given.
+    fn group(&self, wanted: &[Wanted]) -> Result<Vec<Matrix>, LoadError> {
+        let mut region = Region::new(wanted.iter().map(|w| w.shape.packed_bytes(self.layout)).sum());
+        let mut pieces = Vec::new();
+        let mut rest = region.as_mut_slice();
+        let mut offsets = Vec::new();
+        let mut offset = 0;
+        for w in wanted {
+            let bytes = w.shape.packed_bytes(self.layout);
+            let (own, after) = rest.split_at_mut(bytes);
+            rest = after;
+            self.cut(w, own, &mut pieces);
+            offsets.push(offset);
+            offset += bytes;
+        }
+        self.read_and_pack(pieces)?;
+        let region = Arc::new(region);
+        let matrix = |(w, offset): (&Wanted, usize)| Matrix::new(region.clone(), offset, w.shape, self.layout);
+        Ok(wanted.iter().zip(offsets).map(matrix).collect())
+    }
+
+    /// Cuts a matrix into runs of whole tiles.
+    fn cut<'b>(&self, w: &Wanted, mut out: &'b mut [u8], pieces: &mut Vec<Piece<'b>>) {
+        let row_bytes = w.shape.format.row_bytes(w.shape.columns);
+        let rows_at_once = (PIECE_BYTES / row_bytes).next_multiple_of(TILE).max(TILE);
+        for first in (0..w.shape.rows).step_by(rows_at_once) {
+            let rows = rows_at_once.min(w.shape.rows - first);
+            let bytes = match first + rows == w.shape.rows {
+                true => out.len(),
+                false => Shape { rows, ..w.shape }.packed_bytes(self.layout),
+            };
+            let (own, after) = out.split_at_mut(bytes);
+            out = after;
+            pieces.push(Piece { source: w.source + (first * row_bytes) as u64, shape: w.shape, rows, out: own });
+        }
+    }
+
+    fn read_and_pack(&self, pieces: Vec<Piece<'_>>) -> Result<(), LoadError> {
+        let queue = Mutex::new(pieces);
+        let work = || -> Result<(), LoadError> {
+            let (mut file, mut buffer) = (None, Vec::new());
+            loop {
+                let piece = queue.lock().expect("no thread panics while it holds the queue").pop();
+                let Some(piece) = piece else { return Ok(()) };
+                buffer.resize(piece.rows * piece.shape.format.row_bytes(piece.shape.columns), 0);
+                self.read_at(&mut file, piece.source, &mut buffer)?;
+                piece.shape.pack(self.layout, &buffer, piece.out);
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..self.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let others = threads.into_iter().map(|t| t.join().expect("packing does not panic"));
+            others.fold(own, |all, one| all.and(one))
+        })
+    }
+
+    fn read_at(&self, file: &mut Option<File>, at: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
+        let mut read = || {
+            let file = match file {
+                Some(file) => file,
+                None => file.insert(File::open(self.path)?),
+            };
+            file.seek(SeekFrom::Start(at))?;
+            file.read_exact(buffer)
+        };
+        read().map_err(|source| LoadError::Read { path: self.path.to_path_buf(), source })
+    }
+
+    fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
+        let tensor = self.tensor(name, &[length])?;
+        let mut bytes = vec![0; tensor.kind.row_bytes(length)];
+        self.read_at(&mut None, tensor.offset, &mut bytes)?;
+        let mut values = vec![0.0; length];
+        dequantize_row(tensor.kind, &bytes, &mut values);
+        Ok(values)
+    }
+
+    fn optional_vector(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>, LoadError> {
+        self.gguf.tensor(name).map(|_| self.vector(name, length)).transpose()
+    }
+}
+
+/// The embedding table, left in the file: a step needs a handful of its rows.
+pub struct Embeddings {
+    file: File,
+    path: PathBuf,
+    offset: u64,
+    format: Format,
+    columns: usize,
+    buffer: Vec<u8>,
+}
+
+impl Embeddings {
+    /// Opens the table of a file.
+    pub fn open(path: &Path, gguf: &Gguf, config: &Config) -> Result<Embeddings, LoadError> {
+        let loader = Loader { path, gguf, layout: Layout::Rows, threads: 1 };
+        let table = loader.wanted("token_embd.weight", config.vocab, config.embedding)?;
+        let file = File::open(path).map_err(|source| LoadError::Read { path: path.to_path_buf(), source })?;
+        let Shape { format, columns, .. } = table.shape;
+        let buffer = vec![0; format.row_bytes(columns)];
+        Ok(Embeddings { file, path: path.to_path_buf(), offset: table.source, format, columns, buffer })
+    }
+
+    /// Writes the embedding of a token.
+    pub fn row(&mut self, token: u32, out: &mut [f32]) -> Result<(), LoadError> {
+        assert_eq!(out.len(), self.columns, "one row of the table");
+        let at = self.offset + u64::from(token) * self.buffer.len() as u64;
+        let read = self.file.seek(SeekFrom::Start(at)).and_then(|_| self.file.read_exact(&mut self.buffer));
+        read.map_err(|source| LoadError::Read { path: self.path.clone(), source })?;
+        dequantize_row(self.format, &self.buffer, out);
+        Ok(())
+    }
+}
