@@ -1,0 +1,110 @@
+//! Where tests find models: a made-up one always, real ones where they have been fetched.
+
+use std::path::PathBuf;
+
+use model::gguf::{Array, Gguf, Value};
+use testkit::gguf::GgufWriter;
+use text::Tokenizer;
+
+/// A real model by its catalogue name, when `FLINT_HOME` or the user's store has its file. Says why when not.
+pub fn real(name: &str) -> Option<Gguf> {
+    let file = format!("{name}.gguf");
+    let places = stores();
+    match places
+        .iter()
+        .map(|place| place.join(&file))
+        .find(|path| path.is_file())
+    {
+        Some(path) => Some(Gguf::open(&path).unwrap()),
+        None => {
+            println!(
+                "skipped: {file} is not in {places:?}; fetch it with `flint models pull {name}`"
+            );
+            None
+        }
+    }
+}
+
+fn stores() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let home = variable("FLINT_HOME");
+    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let data = data.map(|data| data.join("flint"));
+    home.into_iter()
+        .chain(data)
+        .flat_map(|root| [root.join("models"), root.join("store"), root])
+        .collect()
+}
+
+/// The character that stands for a byte in the byte alphabet of GPT-2.
+fn alphabet(byte: u8) -> char {
+    let moved = (0..byte).filter(|&b| !printable(b)).count() as u32;
+    if printable(byte) {
+        byte as char
+    } else {
+        char::from_u32(256 + moved).unwrap()
+    }
+}
+
+fn printable(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
+}
+
+/// A vocabulary of all bytes, some merges, one token merging never reaches, and one special token of each kind.
+pub fn made_up(pre: &str) -> GgufWriter {
+    let spell = |text: &str| text.bytes().map(alphabet).collect::<String>();
+    let merges = [
+        ("h", "e"),
+        ("l", "l"),
+        ("he", "ll"),
+        ("hell", "o"),
+        (" ", " "),
+        ("  ", "  "),
+        (" ", "t"),
+        ("1", "2"),
+        ("a", "b"),
+        ("ab", "ab"),
+        ("a", "a"),
+        ("aa", "aa"),
+        ("é", "é"),
+    ];
+    // "é" is two bytes, which must be merged first.
+    let bytes_of_e = ("\u{c3}".to_string(), "\u{a9}".to_string());
+    let mut tokens: Vec<String> = (0..=255).map(|byte| alphabet(byte).to_string()).collect();
+    let mut lines = vec![format!("{} {}", bytes_of_e.0, bytes_of_e.1)];
+    tokens.push(spell("é"));
+    for (left, right) in merges {
+        lines.push(format!("{} {}", spell(left), spell(right)));
+        tokens.push(spell(&format!("{left}{right}")));
+    }
+    tokens.push("unreachable".into());
+    let normal = tokens.len();
+    tokens.extend(["<|im_start|>", "<|im_end|>", "<tool>", "<unk>", "<|x"].map(String::from));
+    let kinds = std::iter::repeat_n(1, normal)
+        .chain([3, 3, 4, 2, 3])
+        .collect();
+    GgufWriter::new()
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", pre)
+        .strings("tokenizer.ggml.tokens", &tokens)
+        .strings("tokenizer.ggml.merges", &lines)
+        .meta("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)))
+        .meta("tokenizer.ggml.eos_token_id", Value::U32(normal as u32 + 1))
+        .tensor(
+            "pad",
+            &[4096],
+            model::gguf::TensorType::F32,
+            vec![0; 4096 * 4],
+        )
+}
+
+/// A header from memory.
+pub fn gguf(writer: &GgufWriter) -> Gguf {
+    let bytes = writer.bytes();
+    Gguf::parse(&bytes, bytes.len() as u64).unwrap()
+}
+
+/// The tokeniser of the made-up vocabulary.
+pub fn made_up_tokenizer(pre: &str) -> Tokenizer {
+    Tokenizer::from_gguf(&gguf(&made_up(pre))).unwrap()
+}
