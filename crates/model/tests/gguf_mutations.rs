@@ -1,5 +1,6 @@
 //! Ten thousand damaged headers: each gives a header or an error, in bounded time, and never takes more memory than
 //! the file has bytes. A global allocator counts, so this is a test binary of its own with one test.
+#![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 #![allow(unsafe_code)] // A counting allocator cannot be written without it.
 
 use std::alloc::{GlobalAlloc, Layout, System};

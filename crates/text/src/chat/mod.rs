@@ -22,8 +22,8 @@ pub use message::{ChatRequest, FunctionCall, Message, ToolCall};
 /// Largest accepted template. Real ones have some kilobytes.
 const TEMPLATE_BYTES_MAX: usize = 1 << 20;
 
-/// Steps a template may take for one conversation: seconds at most, and far more than a long one needs.
-const STEPS_MAX: u64 = 50_000_000;
+/// Steps a template may take for one conversation: about a second, and far more than a long one needs.
+const STEPS_MAX: u64 = 10_000_000;
 
 /// Used where a file has no template but the tokens of ChatML.
 const CHATML: &str = "\

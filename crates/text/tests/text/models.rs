@@ -1,10 +1,15 @@
 //! Where tests find models: a made-up one always, real ones where they have been fetched.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use model::gguf::{Array, Gguf, Value};
 use testkit::gguf::GgufWriter;
 use text::Tokenizer;
+
+/// One name for each way to cut words.
+pub const PRE_TOKENIZERS: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
 
 /// A real model by its catalogue name, when `FLINT_HOME` or the user's store has its file. Says why when not.
 pub fn real(name: &str) -> Option<Gguf> {
@@ -104,7 +109,11 @@ pub fn gguf(writer: &GgufWriter) -> Gguf {
     Gguf::parse(&bytes, bytes.len() as u64).unwrap()
 }
 
-/// The tokeniser of the made-up vocabulary.
-pub fn made_up_tokenizer(pre: &str) -> Tokenizer {
-    Tokenizer::from_gguf(&gguf(&made_up(pre))).unwrap()
+/// The tokeniser of the made-up vocabulary, built once per pre-tokeniser.
+pub fn made_up_tokenizer(pre: &str) -> &'static Tokenizer {
+    static BUILT: LazyLock<HashMap<&str, Tokenizer>> = LazyLock::new(|| {
+        let build = |pre| (pre, Tokenizer::from_gguf(&gguf(&made_up(pre))).unwrap());
+        PRE_TOKENIZERS.map(build).into()
+    });
+    &BUILT[pre]
 }

@@ -3,9 +3,7 @@
 use proptest::prelude::*;
 use text::{Detokenizer, ShowSpecial, Special, TextError, Tokenizer};
 
-use crate::models::{gguf, made_up, made_up_tokenizer};
-
-const PRE_TOKENIZERS: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
+use crate::models::{PRE_TOKENIZERS, gguf, made_up, made_up_tokenizer};
 
 fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer.vocabulary().clone(), ShowSpecial::Show);
@@ -40,7 +38,7 @@ proptest! {
         for special in [Special::Parse, Special::Plain] {
             let ids = tokenizer.encode(&text, special);
             prop_assert_eq!(tokenizer.decode(&ids), text.as_bytes());
-            prop_assert_eq!(&streamed(&tokenizer, &ids), &text);
+            prop_assert_eq!(&streamed(tokenizer, &ids), &text);
         }
     }
 
@@ -59,7 +57,7 @@ proptest! {
     #[test]
     fn streaming_any_tokens_equals_decoding_them_together(ids in prop::collection::vec(0u32..300, 0..60)) {
         let tokenizer = made_up_tokenizer("qwen2");
-        prop_assert_eq!(streamed(&tokenizer, &ids), String::from_utf8_lossy(&tokenizer.decode(&ids)).into_owned());
+        prop_assert_eq!(streamed(tokenizer, &ids), String::from_utf8_lossy(&tokenizer.decode(&ids)).into_owned());
     }
 
     #[test]
@@ -98,12 +96,9 @@ fn special_tokens_count_only_when_parsed() {
 #[test]
 fn a_token_that_merging_never_reaches_is_not_used() {
     let text = "unreachable";
-    assert_eq!(
-        made_up_tokenizer("qwen2")
-            .encode(text, Special::Plain)
-            .len(),
-        text.len()
-    );
+    // Of its letters only "ab" merges.
+    let ids = made_up_tokenizer("qwen2").encode(text, Special::Plain);
+    assert_eq!(ids.len(), text.len() - 1);
     // Llama 3 takes any word that is a token.
     assert_eq!(
         made_up_tokenizer("llama-bpe")

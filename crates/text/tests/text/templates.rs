@@ -138,7 +138,7 @@ fn python_methods_and_functions() {
         .variables
         .insert("enable_thinking".into(), false.into());
     let template = compile("{{ strftime_now('%d %b %Y') }} {{ enable_thinking }}").unwrap();
-    assert_eq!(template.render(&request).unwrap(), "01 Jan 1971 false");
+    assert_eq!(template.render(&request).unwrap(), "01 Jan 1971 False");
 }
 
 #[test]
