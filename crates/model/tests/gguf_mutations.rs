@@ -1,5 +1,5 @@
 //! Ten thousand damaged headers: each gives a header or an error, in bounded time, and never takes more memory than
-//! the file has bytes. A global allocator counts, so this is a test binary of its own with one test.
+//! the file has bytes. A global allocator counts, so this is a test binary of its own.
 #![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 #![allow(unsafe_code)] // A counting allocator cannot be written without it.
 
@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use model::gguf::{Array, Gguf, StringArray, TensorType, Value};
-use testkit::gguf::GgufWriter;
+use testkit::gguf::{GgufWriter, real_model};
 
 struct Counting;
 
@@ -250,17 +250,10 @@ fn mutated_headers_are_refused_in_bounded_memory() {
 /// The header of a real model, where one has been fetched.
 #[test]
 fn a_real_header_too() {
-    let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-    let home =
-        variable("FLINT_HOME").or_else(|| Some(variable("HOME")?.join(".local/share/flint")));
-    let path = home.unwrap_or_default().join("models/smollm2-135m.gguf");
-    let Ok(gguf) = Gguf::open(&path) else {
-        println!(
-            "skipped: no model at {}; fetch it with `flint models pull smollm2-135m`",
-            path.display()
-        );
+    let Some(path) = real_model("smollm2-135m") else {
         return;
     };
+    let gguf = Gguf::open(&path).unwrap();
     let mut header = vec![0; gguf.data_offset as usize];
     std::io::Read::read_exact(&mut std::fs::File::open(&path).unwrap(), &mut header).unwrap();
     let outcome = attack(&header, gguf.file_len - gguf.data_offset, 200, parse);

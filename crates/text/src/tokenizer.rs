@@ -43,7 +43,8 @@ impl Tokenizer {
         let vocabulary = Vocabulary::from_metadata(metadata)?;
         let texts = metadata.strings("tokenizer.ggml.tokens")?;
         let merges = metadata.strings("tokenizer.ggml.merges")?;
-        if u32::try_from(vocabulary.len() + 2 * merges.len() + 256).is_err() {
+        // Every merge may need three ids that are no tokens, every byte one.
+        if u32::try_from(vocabulary.len() + 3 * merges.len() + 256).is_err() {
             return Err(TextError::Vocabulary(format!("{} merges", merges.len())));
         }
         let ignore_merges = vocabulary.pre_tokenizer() == PreTokenizer::Llama3;

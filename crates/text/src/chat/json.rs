@@ -2,165 +2,116 @@
 //!
 //! Models saw tool definitions in exactly this form when they were trained.
 
-use std::io::{self, Write};
-
 use minijinja::value::Kwargs;
 use minijinja::{Error, ErrorKind, Value};
-use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
+use serde_json::Value as Json;
 
-/// Deepest indentation; more is a mistake.
+/// Deepest indentation per level; more is a mistake.
 const INDENT_MAX: usize = 16;
 
-/// The filter, with the keyword arguments of Python's `json.dumps` that templates use.
+/// The options of Python's `json.dumps` that templates use.
+struct Style {
+    indent: Option<usize>,
+    ascii: bool,
+    item_separator: String,
+    key_separator: String,
+}
+
+/// The filter.
 pub(super) fn to_json(value: &Value, options: &Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let sort_keys: Option<bool> = options.get("sort_keys")?;
     let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
-    let _: Option<Value> = options.get("separators")?;
+    let separators: Option<Vec<String>> = options.get("separators")?;
     options.assert_all_used()?;
-    let ascii = ensure_ascii.unwrap_or(false);
-    let mut value = serde_json::to_value(value).map_err(json_error)?;
-    if sort_keys.unwrap_or(false) {
-        value.sort_all_objects();
-    }
-    let spaces = [b' '; INDENT_MAX];
-    let text = match indent {
-        Some(indent) => write(
-            &value,
-            Python {
-                base: PrettyFormatter::with_indent(&spaces[..indent.min(INDENT_MAX)]),
-                ascii,
-            },
-        )?,
-        None => write(
-            &value,
-            Python {
-                base: Spaced(CompactFormatter),
-                ascii,
-            },
-        )?,
+    let default = if indent.is_some() {
+        [",", ": "]
+    } else {
+        [", ", ": "]
     };
+    let separators = separators.unwrap_or_else(|| default.map(String::from).into());
+    let [item_separator, key_separator] = <[String; 2]>::try_from(separators).map_err(|_| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            "tojson: separators must be two strings",
+        )
+    })?;
+    let style = Style {
+        indent: indent.map(|indent| indent.min(INDENT_MAX)),
+        ascii: ensure_ascii.unwrap_or(false),
+        item_separator,
+        key_separator,
+    };
+    let mut json = serde_json::to_value(value).map_err(|error| {
+        Error::new(
+            ErrorKind::BadSerialization,
+            "tojson: the value has no JSON form",
+        )
+        .with_source(error)
+    })?;
+    if sort_keys.unwrap_or(false) {
+        json.sort_all_objects();
+    }
+    let mut text = String::new();
+    style.write(&json, 0, &mut text);
     Ok(Value::from_safe_string(text))
 }
 
-fn write(value: &serde_json::Value, formatter: impl Formatter) -> Result<String, Error> {
-    let mut bytes = Vec::new();
-    value
-        .serialize(&mut Serializer::with_formatter(&mut bytes, formatter))
-        .map_err(json_error)?;
-    String::from_utf8(bytes)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
-}
-
-fn json_error(error: serde_json::Error) -> Error {
-    Error::new(
-        ErrorKind::BadSerialization,
-        "cannot write the value as JSON",
-    )
-    .with_source(error)
-}
-
-/// One line, with a space after commas and colons.
-struct Spaced(CompactFormatter);
-
-/// The methods that place separators, handed on to `self.$inner`.
-macro_rules! separators_of {
-    ($inner:tt) => {
-        fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.begin_array(writer)
-        }
-        fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.end_array(writer)
-        }
-        fn end_array_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.end_array_value(writer)
-        }
-        fn begin_array_value<W: ?Sized + Write>(
-            &mut self,
-            writer: &mut W,
-            first: bool,
-        ) -> io::Result<()> {
-            self.$inner.begin_array_value(writer, first)
-        }
-        fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.begin_object(writer)
-        }
-        fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.end_object(writer)
-        }
-        fn begin_object_key<W: ?Sized + Write>(
-            &mut self,
-            writer: &mut W,
-            first: bool,
-        ) -> io::Result<()> {
-            self.$inner.begin_object_key(writer, first)
-        }
-        fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.begin_object_value(writer)
-        }
-        fn end_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.$inner.end_object_value(writer)
-        }
-    };
-}
-
-impl Formatter for Spaced {
-    fn begin_array_value<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        if first {
-            Ok(())
-        } else {
-            writer.write_all(b", ")
+impl Style {
+    fn write(&self, json: &Json, depth: usize, text: &mut String) {
+        match json {
+            Json::Array(items) if !items.is_empty() => {
+                text.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    self.separate(index, depth + 1, text);
+                    self.write(item, depth + 1, text);
+                }
+                self.break_line(depth, text);
+                text.push(']');
+            }
+            Json::Object(entries) if !entries.is_empty() => {
+                text.push('{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    self.separate(index, depth + 1, text);
+                    self.write_string(key, text);
+                    text.push_str(&self.key_separator);
+                    self.write(value, depth + 1, text);
+                }
+                self.break_line(depth, text);
+                text.push('}');
+            }
+            Json::String(string) => self.write_string(string, text),
+            other => text.push_str(&other.to_string()),
         }
     }
 
-    fn begin_object_key<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        if first {
-            Ok(())
-        } else {
-            writer.write_all(b", ")
+    fn separate(&self, index: usize, depth: usize, text: &mut String) {
+        if index > 0 {
+            text.push_str(&self.item_separator);
+        }
+        self.break_line(depth, text);
+    }
+
+    fn break_line(&self, depth: usize, text: &mut String) {
+        if let Some(indent) = self.indent {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent * depth));
         }
     }
 
-    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b": ")
-    }
-}
-
-/// Another formatter, with `ensure_ascii`.
-struct Python<F> {
-    base: F,
-    ascii: bool,
-}
-
-impl<F: Formatter> Formatter for Python<F> {
-    separators_of!(base);
-
-    fn write_string_fragment<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
+    fn write_string(&self, string: &str, text: &mut String) {
+        let quoted = Json::from(string).to_string();
         if !self.ascii {
-            return writer.write_all(fragment.as_bytes());
+            return text.push_str(&quoted);
         }
-        for c in fragment.chars() {
+        for c in quoted.chars() {
             if c.is_ascii() {
-                write!(writer, "{c}")?;
+                text.push(c);
             } else {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    write!(writer, "\\u{unit:04x}")?;
+                    text.push_str(&format!("\\u{unit:04x}"));
                 }
             }
         }
-        Ok(())
     }
 }

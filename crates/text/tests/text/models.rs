@@ -1,44 +1,18 @@
 //! Where tests find models: a made-up one always, real ones where they have been fetched.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use model::gguf::{Array, Gguf, Value};
-use testkit::gguf::GgufWriter;
+use testkit::gguf::{GgufWriter, real_model};
 use text::Tokenizer;
 
 /// One name for each way to cut words.
 pub const PRE_TOKENIZERS: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
 
-/// A real model by its catalogue name, when `FLINT_HOME` or the user's store has its file. Says why when not.
+/// A real model by its catalogue name, when it has been fetched.
 pub fn real(name: &str) -> Option<Gguf> {
-    let file = format!("{name}.gguf");
-    let places = stores();
-    match places
-        .iter()
-        .map(|place| place.join(&file))
-        .find(|path| path.is_file())
-    {
-        Some(path) => Some(Gguf::open(&path).unwrap()),
-        None => {
-            println!(
-                "skipped: {file} is not in {places:?}; fetch it with `flint models pull {name}`"
-            );
-            None
-        }
-    }
-}
-
-fn stores() -> Vec<PathBuf> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let home = variable("FLINT_HOME");
-    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    let data = data.map(|data| data.join("flint"));
-    home.into_iter()
-        .chain(data)
-        .flat_map(|root| [root.join("models"), root.join("store"), root])
-        .collect()
+    real_model(name).map(|path| Gguf::open(&path).unwrap())
 }
 
 /// The character that stands for a byte in the byte alphabet of GPT-2.

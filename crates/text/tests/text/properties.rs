@@ -1,9 +1,15 @@
 //! Properties that hold for every text, on a vocabulary that needs no file.
 
+use std::sync::LazyLock;
+
+use model::gguf::Gguf;
 use proptest::prelude::*;
 use text::{Detokenizer, ShowSpecial, Special, TextError, Tokenizer};
 
 use crate::models::{PRE_TOKENIZERS, gguf, made_up, made_up_tokenizer};
+
+/// A file to damage; its header is less than the first third.
+static DAMAGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| made_up("smollm").bytes());
 
 fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer.vocabulary().clone(), ShowSpecial::Show);
@@ -64,6 +70,22 @@ proptest! {
     fn parse_and_plain_agree_without_special_tokens(text in "[^<]{0,60}") {
         let tokenizer = made_up_tokenizer("llama-bpe");
         prop_assert_eq!(tokenizer.encode(&text, Special::Parse), tokenizer.encode(&text, Special::Plain));
+    }
+
+    #[test]
+    fn damaged_vocabularies_never_panic(damage in prop::collection::vec((any::<usize>(), any::<u8>()), 1..40)) {
+        let mut bytes = DAMAGEABLE.clone();
+        for (at, byte) in damage {
+            let header = bytes.len() / 3;
+            bytes[at % header] = byte;
+        }
+        if let Ok(gguf) = Gguf::parse(&bytes, bytes.len() as u64)
+            && let Ok(tokenizer) = Tokenizer::from_gguf(&gguf)
+        {
+            let ids = tokenizer.encode("hello  <|im_end|> 12 abab\u{e9}", Special::Parse);
+            tokenizer.decode(&ids);
+            let _ = text::ChatTemplate::new(tokenizer.vocabulary());
+        }
     }
 
     #[test]

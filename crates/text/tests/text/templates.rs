@@ -125,6 +125,10 @@ fn python_methods_and_functions() {
         "\"\\u00e9\\ud83d\\ude00\"",
     );
     check(
+        "{{ [1, [], {}] | tojson(separators=(',', ':')) }}",
+        "[1,[],{}]",
+    );
+    check(
         "{% if tools is none %}none{% endif %}{{ eos_token }}",
         "none<|im_end|>",
     );
