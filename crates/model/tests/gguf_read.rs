@@ -1,4 +1,5 @@
 //! What a file says is what the reader gives back, and what is wrong with one is said in words.
+#![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 
 use model::gguf::{Array, Gguf, GgufError, StringArray, Format, Value};
 use testkit::gguf::GgufWriter;

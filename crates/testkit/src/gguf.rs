@@ -1,22 +1,25 @@
-//! A small GGUF writer, so that tests need no model file.
+//! Model files for tests: a small GGUF writer, so that most tests need none, and the way to real ones.
 //!
-//! It writes what it is told, also what a reader must refuse: names may repeat and data may have any length.
+//! The writer writes what it is told, also what a reader must refuse: names may repeat and data may have any length.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use model::gguf::{ALIGNMENT_DEFAULT, Array, StringArray, Format, Value};
 
 /// Collects metadata and tensors and lays them out as a file.
 ///
+/// The reader refuses files whose header would take more memory than the whole file has bytes, so a file with metadata
+/// needs some tensor data too: a kilobyte or two is enough.
+///
 /// ```
 /// use model::gguf::{Gguf, Format, Value};
 /// let bytes = testkit::gguf::GgufWriter::new()
 ///     .meta("general.architecture", Value::String("llama".into()))
-///     .tensor("output.weight", &[32, 2], Format::Q8_0, vec![0; 68])
+///     .tensor("output.weight", &[256, 8], Format::Q8_0, vec![0; 2176])
 ///     .bytes();
 /// let gguf = Gguf::parse(&bytes, bytes.len() as u64).unwrap();
-/// assert_eq!(gguf.tensor("output.weight").unwrap().bytes, 68);
+/// assert_eq!(gguf.tensor("output.weight").unwrap().bytes, 2176);
 /// ```
 #[derive(Debug, Clone)]
 pub struct GgufWriter {
@@ -134,6 +137,24 @@ impl GgufWriter {
     pub fn write(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.bytes())
     }
+}
+
+/// The file of a real model, when it has been fetched into the store: `FLINT_HOME`, else the user's data directory.
+/// Says on standard output why a test that needs it is skipped.
+pub fn real_model(name: &str) -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    let data =
+        || variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let home = variable("FLINT_HOME").or_else(|| Some(data()?.join("flint")))?;
+    let path = home.join("models").join(format!("{name}.gguf"));
+    if path.is_file() {
+        return Some(path);
+    }
+    println!(
+        "skipped: {} is missing; fetch it with `flint models pull {name}`",
+        path.display()
+    );
+    None
 }
 
 fn put_string(out: &mut Vec<u8>, text: &[u8]) {

@@ -1,1 +1,50 @@
-//! The text crate: being written.
+//! Text on one side, token ids on the other.
+//!
+//! - [`Tokenizer`] turns text into ids, with the vocabulary, merges and pre-tokeniser of a GGUF file. Its ids equal
+//!   llama.cpp's, also for broken UTF-8.
+//! - [`Detokenizer`] turns ids back into text as they come, never half a character.
+//! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
+//!
+//! The crate stays below sockets and requests and above the engine, which knows only tokens. Nothing here is async;
+//! callers run it off their network threads.
+//!
+//! ```no_run
+//! use text::{ChatRequest, ChatTemplate, Detokenizer, Message, ShowSpecial, Special, Tokenizer};
+//!
+//! let gguf = model::gguf::Gguf::open("model.gguf".as_ref())?;
+//! let tokenizer = Tokenizer::from_gguf(&gguf)?;
+//! let template = ChatTemplate::new(tokenizer.vocabulary())?;
+//! let messages = [Message::user("Write a haiku about compilers.")];
+//! let prompt = template.render(&ChatRequest::new(&messages))?;
+//! let ids = tokenizer.encode(&prompt, Special::Parse);
+//!
+//! let mut text = Detokenizer::new(tokenizer.vocabulary().clone(), ShowSpecial::Hide);
+//! for id in ids {
+//!     print!("{}", text.push(id));
+//! }
+//! println!("{}", text.flush());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod tokenizer;
+mod words;
+
+mod bpe;
+mod special;
+mod table;
+
+mod alphabet;
+mod special_names;
+mod unicode;
+mod vocabulary;
+
+mod chat;
+mod detokenizer;
+mod error;
+
+pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
+pub use detokenizer::{Detokenizer, ShowSpecial};
+pub use error::TextError;
+pub use tokenizer::{Special, Tokenizer};
+pub use vocabulary::{SpecialIds, TokenKind, Vocabulary};
+pub use words::PreTokenizer;

@@ -212,9 +212,8 @@ impl<'a> FromValue<'a> for &'a StringArray {
 impl MetadataProblem {
     /// The error for this key, of which the first bytes are enough.
     pub(super) fn of(self, key: &str) -> GgufError {
-        let end = key.floor_char_boundary(128);
         GgufError::Metadata {
-            key: key[..end].to_string(),
+            key: key.chars().take(64).collect(),
             problem: self,
         }
     }

@@ -59,10 +59,10 @@ impl Gguf {
         };
         let file = File::open(path).map_err(open_error)?;
         let file_len = file.metadata().map_err(open_error)?.len();
-        // The buffer too is paid for by the file's size, so a tiny file gets a tiny one.
-        let buffer_bytes = (file_len / 8).clamp(16, 64 * 1024);
+        // The buffer too is paid for by the file's size, so a tiny file gets a tiny one or none.
+        let buffer_bytes = (file_len / 8).min(64 * 1024);
         let source = BufReader::with_capacity(buffer_bytes as usize, file);
-        let reader = Reader::new(source, file_len, file_len.saturating_sub(buffer_bytes));
+        let reader = Reader::new(source, file_len, file_len - buffer_bytes);
         read(reader, file_len)
     }
 

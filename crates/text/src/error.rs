@@ -1,0 +1,54 @@
+//! What can go wrong between a model file and text.
+
+use model::gguf::GgufError;
+
+/// Why a vocabulary or a template could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// A key is missing or has the wrong type.
+    #[error(transparent)]
+    Metadata(#[from] GgufError),
+    /// The file has another kind of tokeniser.
+    #[error(
+        "tokeniser \"{found}\" is not supported (\"gpt2\", byte-level BPE, is); choose another model"
+    )]
+    TokenizerModel {
+        /// `tokenizer.ggml.model` of the file.
+        found: String,
+    },
+    /// The file names a pre-tokeniser that is not known here. Guessing would give wrong ids without a sign of it.
+    #[error("pre-tokeniser \"{found}\" is not known (known are {known}); choose another model")]
+    PreTokenizer {
+        /// `tokenizer.ggml.pre` of the file.
+        found: String,
+        /// The known names.
+        known: String,
+    },
+    /// The vocabulary contradicts itself.
+    #[error("the vocabulary is damaged: {0}; fetch the file again")]
+    Vocabulary(String),
+    /// The chat template does not parse.
+    #[error("the model's chat template does not parse: {0}; use a file with a working template")]
+    TemplateSyntax(#[source] minijinja::Error),
+    /// The template refused these messages in its own words.
+    #[error("the model's chat template refuses this conversation: {0}")]
+    TemplateRefused(String),
+    /// The chat template fails on these messages.
+    #[error("the model's chat template fails on this conversation: {0}")]
+    TemplateRender(#[source] minijinja::Error),
+    /// The chat template is larger than any template.
+    #[error(
+        "the model's chat template has {found} bytes, more than {max}; use a file with a working template"
+    )]
+    TemplateTooLong {
+        /// Its size.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// There is no template and no way to make one up.
+    #[error(
+        "the file has no chat template and no <|im_start|> token; use plain completion or an instruct model"
+    )]
+    NoTemplate,
+}

@@ -1,0 +1,105 @@
+//! Text to token ids.
+
+use std::sync::Arc;
+
+use model::gguf::{Gguf, Metadata};
+
+use crate::bpe::{Bpe, Scratch};
+use crate::error::TextError;
+use crate::special::{Piece, SpecialTokens};
+use crate::unicode::sanitize;
+use crate::vocabulary::{TokenKind, Vocabulary};
+use crate::words::PreTokenizer;
+
+/// What to make of text that looks like a control token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// It is one: for rendered templates and other text that the program wrote itself.
+    Parse,
+    /// It is text: for everything that came from a person, a file or a tool, so that none can fake a turn.
+    /// User-defined tokens are still matched, since they stand for text.
+    Plain,
+}
+
+/// A byte-level BPE tokeniser. Share it between threads; encoding needs no lock.
+///
+/// Bytes that are no UTF-8 are encoded as U+FFFD each, like llama.cpp does; all other text survives a round trip.
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocabulary: Arc<Vocabulary>,
+    bpe: Bpe,
+    parse: SpecialTokens,
+    plain: SpecialTokens,
+}
+
+impl Tokenizer {
+    /// The tokeniser of a model file.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TextError> {
+        Self::from_metadata(&gguf.metadata)
+    }
+
+    /// The tokeniser that these `tokenizer.*` keys describe.
+    pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TextError> {
+        let vocabulary = Vocabulary::from_metadata(metadata)?;
+        let texts = metadata.strings("tokenizer.ggml.tokens")?;
+        let merges = metadata.strings("tokenizer.ggml.merges")?;
+        // Every merge may need three ids that are no tokens, every byte one.
+        if u32::try_from(vocabulary.len() + 3 * merges.len() + 256).is_err() {
+            return Err(TextError::Vocabulary(format!("{} merges", merges.len())));
+        }
+        let ignore_merges = vocabulary.pre_tokenizer() == PreTokenizer::Llama3;
+        Ok(Tokenizer {
+            bpe: Bpe::new(&vocabulary, texts, merges, ignore_merges),
+            parse: SpecialTokens::new(
+                &vocabulary,
+                &[
+                    TokenKind::Control,
+                    TokenKind::UserDefined,
+                    TokenKind::Unknown,
+                ],
+            ),
+            plain: SpecialTokens::new(&vocabulary, &[TokenKind::UserDefined]),
+            vocabulary: Arc::new(vocabulary),
+        })
+    }
+
+    /// The vocabulary, for detokenisers, templates and the engine.
+    pub fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.vocabulary
+    }
+
+    /// The ids of a text. No token for the start of a text is added; see [`Vocabulary::add_bos`].
+    pub fn encode(&self, text: impl AsRef<[u8]>, special: Special) -> Vec<u32> {
+        let mut ids = Vec::with_capacity(text.as_ref().len() / 3);
+        self.encode_into(text.as_ref(), special, &mut ids);
+        ids
+    }
+
+    /// The same, appended to `ids`.
+    pub fn encode_into(&self, text: &[u8], special: Special, ids: &mut Vec<u32>) {
+        let tokens = match special {
+            Special::Parse => &self.parse,
+            Special::Plain => &self.plain,
+        };
+        let mut scratch = Scratch::default();
+        for piece in tokens.split(text) {
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(text) => {
+                    let text = sanitize(text);
+                    for word in self.vocabulary.pre_tokenizer().words(&text) {
+                        self.bpe.encode(&self.vocabulary, word, &mut scratch, ids);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The bytes of some tokens, special ones included.
+    pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        ids.iter()
+            .flat_map(|&id| self.vocabulary.token_bytes(id))
+            .copied()
+            .collect()
+    }
+}
