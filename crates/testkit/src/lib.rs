@@ -1,1 +1,5 @@
-//! The testkit crate: being written.
+//! What tests of several crates share. Production code never depends on this crate.
+//!
+//! [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough.
+
+pub mod toy;
