@@ -101,9 +101,9 @@ impl Planner {
             .max(least)
             .min(cap - decoding);
         let mut used = decoding;
-        if drafting > 0 {
-            let rows = if prompts.is_empty() { spare } else { spare / 2 };
-            let each = (rows / drafting).min(limits.draft);
+        let draft_rows = if prompts.is_empty() { spare } else { spare / 2 };
+        if let Some(share) = draft_rows.checked_div(drafting) {
+            let each = share.min(limits.draft);
             for (grant, wish) in grants.iter_mut().zip(wishes.iter()) {
                 if wish.lane == lane && wish.drafts && wish.pending == 1 && grant.rows == 1 {
                     grant.draft_max = each;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use model::{BLOCK, Backend};
 
 use crate::block_pool::{BlockPool, blocks_for};
+use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
 use crate::request::Lane;
 use crate::sequence::Sequence;
@@ -73,7 +74,8 @@ impl Scheduler {
         out.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)));
     }
 
-    /// Starts waiting sequences while there is room for them. `started` hears of each that starts for the first time.
+    /// Starts waiting sequences while there is room for them. `started` hears of each that starts for the first time,
+    /// before its reader does.
     pub fn admit(&mut self, backend: &mut dyn Backend, mut started: impl FnMut(&Sequence)) {
         while let Some(lane) = self.next_lane() {
             if self.running.len() >= self.running_max {
@@ -99,10 +101,9 @@ impl Scheduler {
             let Some(mut sequence) = self.waiting[lane.index()].pop_front() else {
                 return;
             };
-            let first_time = !sequence.is_started();
-            self.start(&mut sequence, backend);
-            if first_time {
+            if let Some(news) = self.start(&mut sequence, backend) {
                 started(&sequence);
+                sequence.announce(news);
             }
             self.running.push(sequence);
         }
@@ -172,7 +173,7 @@ impl Scheduler {
         self.running.iter().map(missing).sum()
     }
 
-    fn start(&mut self, sequence: &mut Sequence, backend: &mut dyn Backend) {
+    fn start(&mut self, sequence: &mut Sequence, backend: &mut dyn Backend) -> Option<Started> {
         let (table, mut prefix, copy) = self.pool.acquire(&sequence.tokens);
         sequence.table = table;
         if let Some(copy) = copy
@@ -181,7 +182,7 @@ impl Scheduler {
             // Not lost, only computed again; a broken device will say so in the next step.
             prefix.partial = None;
         }
-        sequence.start(prefix.tokens(), prefix.miss);
+        sequence.start(prefix.tokens(), prefix.miss)
     }
 
     /// Finds blocks for a sequence's rows. When there are none someone gives way, perhaps the sequence itself.

@@ -123,20 +123,25 @@ impl Sequence {
         self.drafter.is_some()
     }
 
-    /// Leaves the queue with `cached` tokens in the KV blocks. Only the first time is told to the reader.
-    pub fn start(&mut self, cached: usize, miss: Option<Miss>) {
+    /// Leaves the queue with `cached` tokens in the KV blocks. The first time there is something to announce.
+    pub fn start(&mut self, cached: usize, miss: Option<Miss>) -> Option<Started> {
         self.kv_len = cached;
-        if self.started.is_none() {
-            self.started = Some(Instant::now());
-            self.usage.cached = cached;
-            let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
-            self.mailbox.start(Started {
-                prompt_tokens,
-                cached_tokens: cached,
-                miss,
-                seed,
-            });
+        if self.started.is_some() {
+            return None;
         }
+        self.started = Some(Instant::now());
+        self.usage.cached = cached;
+        let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
+        Some(Started {
+            prompt_tokens,
+            cached_tokens: cached,
+            miss,
+            seed,
+        })
+    }
+
+    pub fn announce(&self, started: Started) {
+        self.mailbox.start(started);
     }
 
     /// Asks the drafter for up to `max` tokens, never more than the sequence could still generate after the next one.

@@ -61,8 +61,9 @@ pub(super) fn weigh(
 ) {
     weights.clear();
     run_sums.clear();
+    let inverse = 1.0 / temperature;
     weights.extend(row.iter().map(|&logit| {
-        let weight = exp((logit - max) / temperature);
+        let weight = exp((logit - max) * inverse);
         if weight < floor { 0.0 } else { weight }
     }));
     run_sums.extend(weights.chunks(RUN).map(sum));

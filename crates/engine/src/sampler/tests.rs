@@ -281,3 +281,56 @@ proptest! {
         prop_assert_eq!(got, sorted);
     }
 }
+
+/// Prints what a pick costs: `cargo test --release -p engine --lib cost_of_a_pick -- --nocapture`.
+#[test]
+fn cost_of_a_pick() {
+    let mut row = noise(5, 151_936, 12.0);
+    let base = Sampling {
+        temperature: 0.8,
+        ..Sampling::default()
+    };
+    for (name, settings) in [
+        ("greedy", Sampling::default()),
+        (
+            "greedy, 5 logprobs",
+            Sampling {
+                logprobs: Some(5),
+                ..Sampling::default()
+            },
+        ),
+        ("temperature", base.clone()),
+        (
+            "top-k 40, top-p 0.95",
+            Sampling {
+                top_k: 40,
+                top_p: 0.95,
+                ..base.clone()
+            },
+        ),
+        (
+            "top-p 0.95",
+            Sampling {
+                top_p: 0.95,
+                ..base.clone()
+            },
+        ),
+        (
+            "min-p 0.05",
+            Sampling {
+                min_p: 0.05,
+                ..base.clone()
+            },
+        ),
+    ] {
+        let sampler = Sampler::new(settings, 0, &[]);
+        let mut scratch = Scratch::default();
+        let mut cost = |position| {
+            let begun = std::time::Instant::now();
+            sampler.sample(&mut row, position, &mut scratch).unwrap();
+            begun.elapsed().as_secs_f64() * 1e6
+        };
+        let best = (0..20).map(&mut cost).fold(f64::MAX, f64::min);
+        println!("{name}: {best:.0} us");
+    }
+}
