@@ -1,5 +1,6 @@
-//! Fixtures for tests: production never depends on this crate.
+//! What tests of several crates share. Production code never depends on this crate.
 //!
-//! [`gguf`] writes small GGUF files.
+//! [`gguf`] writes small GGUF files; [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough.
 
 pub mod gguf;
+pub mod toy;

@@ -1,0 +1,422 @@
+//! Which KV block belongs to whom, and what is worth keeping: the global, content-addressed prefix cache.
+//!
+//! A pure data structure: it moves block ids and never touches KV bytes. Cached blocks form a tree whose edges are runs
+//! of tokens. A full block is found by a chain hash over its parent's hash and its own tokens; because the tokens and the
+//! parent are compared as well, a collision can cost a miss but never give one sequence the KV of another.
+//!
+//! Invariants, asserted here and in the property test:
+//! - every block is in exactly one state: free, private to one table, or in the tree (shared by any number of tables);
+//! - a table that references a block of the tree references all its ancestors, so references never grow downwards;
+//! - tables are released tail first, so in order of last use a child always stands before its parent, and plain LRU
+//!   evicts leaves before parents;
+//! - only full blocks are shared. A half-full one is a leaf nobody references: it is copied, never written again.
+
+use std::collections::{BTreeSet, HashMap};
+
+use model::BLOCK;
+
+use crate::hash;
+
+/// The blocks one sequence holds, in position order. Only a [`BlockPool`] changes it.
+#[derive(Debug, Default)]
+pub struct BlockTable {
+    blocks: Vec<u32>,
+    /// How many leading blocks are in the tree (and so may be shared); the rest are private.
+    committed: usize,
+    /// Set when a chain hash collided: the rest of this sequence is computed but not cached.
+    uncachable: bool,
+}
+
+impl BlockTable {
+    /// Block ids in position order, as a step wants them.
+    pub fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    /// Tokens whose KV is in shared, immutable blocks.
+    pub fn committed_tokens(&self) -> usize {
+        self.committed * BLOCK
+    }
+}
+
+/// What the cache holds of a prompt. Valid until the pool next changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Whole blocks that match.
+    pub blocks: usize,
+    /// How many of those no sequence references now: taking them lowers [`BlockPool::available`] by as many.
+    pub idle_blocks: usize,
+    /// A block of which only the first tokens match, to be copied: its id and how many.
+    pub partial: Option<(u32, usize)>,
+    /// Why the match ends where it does.
+    pub miss: Option<Miss>,
+}
+
+impl Prefix {
+    /// Tokens that need not be computed.
+    pub fn tokens(&self) -> usize {
+        self.blocks * BLOCK + self.partial.map_or(0, |(_, count)| count)
+    }
+}
+
+/// Why a prompt was not found whole: what its owner needs to see to find the token that broke the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// Nothing that starts this way is cached beyond this position: never seen, or evicted.
+    Uncached {
+        /// First position that must be computed.
+        position: usize,
+    },
+    /// The closest cached sequence goes on differently.
+    Different {
+        /// First position that differs.
+        position: usize,
+        /// The token the cache has there.
+        cached: u32,
+        /// The token that was asked for.
+        wanted: u32,
+    },
+}
+
+/// A copy of a half-full block that must be made before the pool is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// Block to read.
+    pub from: u32,
+    /// Private block of the new sequence to write.
+    pub to: u32,
+}
+
+/// Where the blocks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// Referenced by at least one sequence.
+    pub used: usize,
+    /// Kept for their content, referenced by nobody.
+    pub cached: usize,
+    /// Empty.
+    pub free: usize,
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    references: u32,
+    /// `Some` while the block is in the tree.
+    node: Option<Node>,
+    /// Key in the LRU set while the block is in the tree and unreferenced.
+    last_used: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Option<u32>,
+    chain: u64,
+    tokens: Vec<u32>,
+    children: Vec<u32>,
+}
+
+/// All KV blocks of a backend.
+#[derive(Debug)]
+pub struct BlockPool {
+    blocks: Vec<Block>,
+    free: Vec<u32>,
+    /// Children of the empty prefix.
+    roots: Vec<u32>,
+    by_chain: HashMap<u64, u32>,
+    /// Unreferenced blocks of the tree, least recently used first.
+    idle: BTreeSet<(u64, u32)>,
+    clock: u64,
+}
+
+/// Blocks needed to hold `tokens` positions.
+pub fn blocks_for(tokens: usize) -> usize {
+    tokens.div_ceil(BLOCK)
+}
+
+impl BlockPool {
+    /// A pool of `count` empty blocks with ids `0..count`.
+    pub fn new(count: usize) -> Self {
+        Self {
+            blocks: (0..count).map(|_| Block::default()).collect(),
+            free: (0..count as u32).rev().collect(),
+            roots: Vec::new(),
+            by_chain: HashMap::new(),
+            idle: BTreeSet::new(),
+            clock: 0,
+        }
+    }
+
+    /// Blocks that could be handed out now, evicting what nobody references.
+    pub fn available(&self) -> usize {
+        self.free.len() + self.idle.len()
+    }
+
+    /// Where the blocks are.
+    pub fn counts(&self) -> BlockCounts {
+        let (cached, free) = (self.idle.len(), self.free.len());
+        BlockCounts {
+            used: self.blocks.len() - cached - free,
+            cached,
+            free,
+        }
+    }
+
+    /// What is cached of `tokens`, leaving at least one token to compute. Changes nothing.
+    pub fn lookup(&self, tokens: &[u32]) -> Prefix {
+        let usable = &tokens[..tokens.len().saturating_sub(1)];
+        let mut prefix = Prefix::default();
+        let mut parent = None;
+        for run in usable.chunks_exact(BLOCK) {
+            let Some(block) = self.find(parent, run) else {
+                break;
+            };
+            prefix.blocks += 1;
+            prefix.idle_blocks += usize::from(self.block(block).references == 0);
+            parent = Some(block);
+        }
+        let rest = &usable[prefix.blocks * BLOCK..];
+        let closest = self
+            .children(parent)
+            .iter()
+            .map(|&child| (child, common_prefix(&self.node(child).tokens, rest)))
+            .max_by_key(|&(child, common)| (common, std::cmp::Reverse(child)));
+        prefix.partial = closest.filter(|&(_, common)| common > 0);
+        prefix.miss = self.explain(closest, rest, prefix.blocks * BLOCK);
+        prefix
+    }
+
+    /// Why `tokens` is not cached whole; `None` when it is (all but its last token, which is always computed).
+    pub fn explain_miss(&self, tokens: &[u32]) -> Option<Miss> {
+        self.lookup(tokens).miss
+    }
+
+    /// References what is cached of `tokens`. The copy, if any, must be made before the pool is used again.
+    pub fn acquire(&mut self, tokens: &[u32]) -> (BlockTable, Prefix, Option<BlockCopy>) {
+        let mut prefix = self.lookup(tokens);
+        let mut table = BlockTable::default();
+        let mut parent = None;
+        for run in tokens.chunks_exact(BLOCK).take(prefix.blocks) {
+            let block = self.find(parent, run).expect("lookup found this block");
+            self.reference(block);
+            table.blocks.push(block);
+            parent = Some(block);
+        }
+        table.committed = table.blocks.len();
+        let copy = prefix.partial.and_then(|(from, _)| {
+            // Referenced while the copy's target is found, so that the search cannot evict its own source.
+            self.reference(from);
+            let to = self.take_block();
+            self.unreference(from);
+            to.map(|to| BlockCopy { from, to })
+        });
+        match copy {
+            Some(copy) => table.blocks.push(copy.to),
+            None => prefix.partial = None,
+        }
+        (table, prefix, copy)
+    }
+
+    /// Makes the table cover `tokens` positions. False when no block is left; what was added stays.
+    pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> bool {
+        while table.blocks.len() < blocks_for(tokens) {
+            match self.take_block() {
+                Some(block) => table.blocks.push(block),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Publishes every newly full block of a sequence whose KV holds exactly `tokens`.
+    ///
+    /// Where another sequence published the same tokens first, the table moves to that block and its own is freed:
+    /// the backend promises that both hold the same bytes.
+    pub fn commit(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        for (index, run) in tokens.chunks_exact(BLOCK).enumerate().skip(table.committed) {
+            if table.uncachable {
+                return;
+            }
+            let parent = index.checked_sub(1).map(|i| table.blocks[i]);
+            let own = table.blocks[index];
+            match self.find(parent, run) {
+                Some(shared) => {
+                    self.reference(shared);
+                    table.blocks[index] = shared;
+                    self.unreference(own);
+                }
+                None if self.by_chain.contains_key(&self.chain(parent, run)) => {
+                    table.uncachable = true;
+                    return;
+                }
+                None => self.insert(own, parent, run),
+            }
+            table.committed += 1;
+        }
+    }
+
+    /// Ends a sequence whose KV holds exactly `tokens`: the content stays cached, even a half-full last block.
+    pub fn release(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        self.commit(table, tokens);
+        let (full, tail) = tokens.split_at(tokens.len() / BLOCK * BLOCK);
+        if !tail.is_empty() && table.committed_tokens() == full.len() {
+            self.keep_tail(table, tail);
+        }
+        while let Some(block) = table.blocks.pop() {
+            self.unreference(block);
+        }
+        *table = BlockTable::default();
+    }
+
+    /// Puts a half-full last block in the tree unless the tree already holds its tokens.
+    fn keep_tail(&mut self, table: &BlockTable, tail: &[u32]) {
+        let parent = table.committed.checked_sub(1).map(|i| table.blocks[i]);
+        if self
+            .children(parent)
+            .iter()
+            .any(|&child| self.node(child).tokens.starts_with(tail))
+        {
+            return;
+        }
+        self.insert(table.blocks[table.committed], parent, tail);
+    }
+
+    fn insert(&mut self, block: u32, parent: Option<u32>, tokens: &[u32]) {
+        let chain = self.chain(parent, tokens);
+        // A half-full sibling that the new block continues holds nothing more: drop it.
+        let covered = self.children(parent).iter().copied().find(|&child| {
+            let node = self.node(child);
+            node.tokens.len() < BLOCK && tokens.starts_with(&node.tokens)
+        });
+        if let Some(covered) = covered {
+            self.evict(covered);
+        }
+        self.children_mut(parent).push(block);
+        if tokens.len() == BLOCK {
+            self.by_chain.insert(chain, block);
+        }
+        let node = Node {
+            parent,
+            chain,
+            tokens: tokens.to_vec(),
+            children: Vec::new(),
+        };
+        let slot = &mut self.blocks[block as usize];
+        assert!(
+            slot.node.is_none() && slot.references == 1,
+            "only a private block enters the tree"
+        );
+        slot.node = Some(node);
+    }
+
+    /// An empty block, evicting the least recently used idle one when none is free.
+    fn take_block(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            let &(_, oldest) = self.idle.first()?;
+            self.evict(oldest);
+        }
+        let block = self.free.pop()?;
+        self.blocks[block as usize].references = 1;
+        Some(block)
+    }
+
+    fn evict(&mut self, block: u32) {
+        let slot = &mut self.blocks[block as usize];
+        let node = slot
+            .node
+            .take()
+            .expect("only blocks of the tree are evicted");
+        assert!(
+            slot.references == 0 && node.children.is_empty(),
+            "leaves go before parents"
+        );
+        assert!(self.idle.remove(&(slot.last_used, block)));
+        if node.tokens.len() == BLOCK {
+            self.by_chain.remove(&node.chain);
+        }
+        self.children_mut(node.parent)
+            .retain(|&child| child != block);
+        self.free.push(block);
+    }
+
+    fn reference(&mut self, block: u32) {
+        let slot = &mut self.blocks[block as usize];
+        if slot.references == 0 {
+            assert!(self.idle.remove(&(slot.last_used, block)));
+        }
+        slot.references += 1;
+    }
+
+    fn unreference(&mut self, block: u32) {
+        self.clock += 1;
+        let slot = &mut self.blocks[block as usize];
+        assert!(slot.references > 0, "block {block} released twice");
+        slot.references -= 1;
+        if slot.references > 0 {
+            return;
+        }
+        if slot.node.is_some() {
+            slot.last_used = self.clock;
+            self.idle.insert((self.clock, block));
+        } else {
+            self.free.push(block);
+        }
+    }
+
+    /// The full block that continues `parent` with exactly `run`.
+    fn find(&self, parent: Option<u32>, run: &[u32]) -> Option<u32> {
+        let block = *self.by_chain.get(&self.chain(parent, run))?;
+        let node = self.node(block);
+        (node.parent == parent && node.tokens == run).then_some(block)
+    }
+
+    fn chain(&self, parent: Option<u32>, run: &[u32]) -> u64 {
+        hash::tokens(parent.map_or(0, |parent| self.node(parent).chain), run)
+    }
+
+    fn explain(&self, closest: Option<(u32, usize)>, rest: &[u32], start: usize) -> Option<Miss> {
+        let common = closest.map_or(0, |(_, common)| common);
+        let position = start + common;
+        let &wanted = rest.get(common)?;
+        let cached = closest.and_then(|(block, _)| self.node(block).tokens.get(common));
+        Some(match cached {
+            Some(&cached) => Miss::Different {
+                position,
+                cached,
+                wanted,
+            },
+            None => Miss::Uncached { position },
+        })
+    }
+
+    fn block(&self, block: u32) -> &Block {
+        &self.blocks[block as usize]
+    }
+
+    fn node(&self, block: u32) -> &Node {
+        self.block(block)
+            .node
+            .as_ref()
+            .expect("block is in the tree")
+    }
+
+    fn children(&self, parent: Option<u32>) -> &[u32] {
+        parent.map_or(&self.roots, |parent| &self.node(parent).children)
+    }
+
+    fn children_mut(&mut self, parent: Option<u32>) -> &mut Vec<u32> {
+        match parent {
+            None => &mut self.roots,
+            Some(parent) => {
+                let node = self.blocks[parent as usize].node.as_mut();
+                &mut node.expect("block is in the tree").children
+            }
+        }
+    }
+}
+
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests;

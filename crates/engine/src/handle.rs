@@ -1,0 +1,223 @@
+//! The engine's whole interface: submit, cancel, stats, shut down.
+//!
+//! Submissions pass through one small locked inbox with a limit per lane. Cancelling sets a flag in the stream's mailbox,
+//! which the engine reads before every step, so a cancel can neither be lost nor queue up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use model::{BLOCK, Backend, ModelInfo};
+
+use crate::event::RequestId;
+use crate::hash;
+use crate::request::{Bounds, Lane, Request, SubmitError};
+use crate::runner::Runner;
+use crate::sequence::Sequence;
+use crate::stats::Stats;
+use crate::stream::{Mailbox, Stream};
+use crate::{EngineOptions, TokenBytes};
+
+/// Starts engines.
+#[derive(Debug)]
+pub struct Engine;
+
+/// The system could not give the engine its thread.
+#[derive(Debug, thiserror::Error)]
+#[error("no thread for the engine")]
+pub struct StartError(#[source] std::io::Error);
+
+impl Engine {
+    /// Starts the thread that owns `backend` until the last handle is dropped.
+    pub fn start(
+        backend: Box<dyn Backend>,
+        options: EngineOptions,
+    ) -> Result<EngineHandle, StartError> {
+        let info = backend.info().clone();
+        let tokens_max = info.context.min(info.blocks * BLOCK);
+        let has_token_bytes = !TokenBytes::is_empty(&options.token_bytes);
+        let bounds = Bounds {
+            vocab: info.vocab,
+            tokens_max,
+            has_token_bytes,
+        };
+        let shared = Arc::new(Shared::default());
+        let runner_shared = Arc::clone(&shared);
+        let runner_options = options.clone();
+        let thread = std::thread::Builder::new()
+            .name("flint-engine".into())
+            .spawn(move || Runner::new(backend, &runner_options, tokens_max, runner_shared).run())
+            .map_err(StartError)?;
+        let owner = Owner {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            info,
+            options,
+            bounds,
+        };
+        Ok(EngineHandle {
+            owner: Arc::new(owner),
+        })
+    }
+}
+
+/// A way to reach one engine; clones reach the same. Streams do not keep the engine alive, handles do.
+#[derive(Clone)]
+pub struct EngineHandle {
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    info: ModelInfo,
+    options: EngineOptions,
+    bounds: Bounds,
+}
+
+impl EngineHandle {
+    /// Puts a request into its lane's queue, or says at once why not.
+    pub fn submit(&self, request: Request) -> Result<Stream, SubmitError> {
+        request.check(&self.owner.bounds)?;
+        self.owner.shared.submit(request, &self.owner.options)
+    }
+
+    /// Ends a sequence at the next step. Does nothing when it has ended already.
+    pub fn cancel(&self, id: RequestId) {
+        if let Some(mailbox) = self.owner.shared.lock().live.get(&id) {
+            mailbox.cancel();
+        }
+    }
+
+    /// The engine's counters after its last step, and its queues now.
+    pub fn stats(&self) -> Stats {
+        let mut stats = *lock(&self.owner.shared.stats);
+        stats.queued = self.owner.shared.lock().queued;
+        stats
+    }
+
+    /// Facts about the model it runs.
+    pub fn info(&self) -> &ModelInfo {
+        &self.owner.info
+    }
+
+    /// Longest sequence, prompt and output, it can hold: the model's context, or less when KV blocks are few.
+    pub fn tokens_max(&self) -> usize {
+        self.owner.bounds.tokens_max
+    }
+
+    /// Ends every stream with `Shutdown` after the step in progress and waits for the thread. Dropping the last handle
+    /// does the same.
+    pub fn shutdown(&self) {
+        self.owner.shutdown();
+    }
+}
+
+impl Owner {
+    fn shutdown(&self) {
+        self.shared.close();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the engine thread has been told to every stream; here it has nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// What handles and the engine thread share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    inbox: Mutex<Inbox>,
+    wake: Condvar,
+    stats: Mutex<Stats>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    arrived: Vec<Sequence>,
+    /// Every request that has not ended, so that it can be cancelled by id.
+    live: HashMap<RequestId, Arc<Mailbox>>,
+    /// Requests that have not started, by lane, here or in the scheduler.
+    queued: [usize; 2],
+    ids: u64,
+    closed: bool,
+}
+
+impl Shared {
+    fn submit(&self, request: Request, options: &EngineOptions) -> Result<Stream, SubmitError> {
+        let lane = request.lane;
+        let mut inbox = self.lock();
+        if inbox.closed {
+            return Err(SubmitError::Closed);
+        }
+        if inbox.queued[lane.index()] >= options.queue_max {
+            return Err(SubmitError::Overloaded {
+                lane,
+                limit: options.queue_max,
+            });
+        }
+        // Ids are given out under the lock, so that they follow the order of the queue.
+        inbox.ids += 1;
+        let id = RequestId(inbox.ids);
+        let mut request = request;
+        let mailbox = Arc::new(Mailbox::new(
+            options.stream_tokens_max,
+            request.on_ready.take(),
+        ));
+        let seed = hash::mix(options.seed ^ hash::mix(id.0));
+        let sequence = Sequence::new(id, request, seed, Arc::clone(&mailbox));
+        inbox.arrived.push(sequence);
+        inbox.live.insert(id, Arc::clone(&mailbox));
+        inbox.queued[lane.index()] += 1;
+        drop(inbox);
+        self.wake.notify_one();
+        Ok(Stream::new(id, mailbox))
+    }
+
+    /// Moves new requests to `arrived`, waiting for one when `idle`. False once the engine is closed.
+    pub fn receive(&self, idle: bool, arrived: &mut Vec<Sequence>) -> bool {
+        let mut inbox = self.lock();
+        while idle && inbox.arrived.is_empty() && !inbox.closed {
+            inbox = self
+                .wake
+                .wait(inbox)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        arrived.append(&mut inbox.arrived);
+        !inbox.closed
+    }
+
+    pub fn left_queue(&self, lane: Lane) {
+        self.lock().queued[lane.index()] -= 1;
+    }
+
+    pub fn forget(&self, id: RequestId) {
+        self.lock().live.remove(&id);
+    }
+
+    pub fn write_stats(&self, stats: &Stats) {
+        *lock(&self.stats) = *stats;
+    }
+
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inbox> {
+        lock(&self.inbox)
+    }
+}
+
+/// A lock is only ever poisoned by a panic elsewhere that left plain counters behind, which stay usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

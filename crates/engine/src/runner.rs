@@ -1,0 +1,276 @@
+//! The engine thread: drain commands, schedule, draft, step, sample, publish.
+//!
+//! No lock is held during a forward pass and nothing here waits for a reader. In steady decoding the one allocation per
+//! step is the list of chunks, which borrows from the sequences. Order matters at the end of a step: blocks are released
+//! and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{Backend, Chunk, Want};
+
+use crate::event::{ErrorKind, FinishReason, TokenOut};
+use crate::handle::Shared;
+use crate::plan::RowLimits;
+use crate::request::Lane;
+use crate::sampler::Scratch;
+use crate::scheduler::Scheduler;
+use crate::sequence::{End, Intake, Sequence};
+use crate::stats::Stats;
+use crate::{EngineOptions, TokenBytes};
+
+pub(crate) struct Runner {
+    backend: Box<dyn Backend>,
+    shared: Arc<Shared>,
+    scheduler: Scheduler,
+    stats: Stats,
+    vocab: usize,
+    tokens_max: usize,
+    token_bytes: Arc<TokenBytes>,
+    // Buffers that live as long as the thread.
+    logits: Vec<f32>,
+    scratch: Scratch,
+    out: Vec<TokenOut>,
+    arrived: Vec<Sequence>,
+    cancelled: Vec<Sequence>,
+    ended: Vec<(Sequence, End)>,
+}
+
+impl Runner {
+    pub fn new(
+        backend: Box<dyn Backend>,
+        options: &EngineOptions,
+        tokens_max: usize,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let info = backend.info();
+        let limits = RowLimits {
+            rows_max: info.rows_max,
+            idle: options.step_rows_idle,
+            busy: options.step_rows_busy,
+            background: options.background_rows,
+            draft: options.draft_max,
+        };
+        Self {
+            scheduler: Scheduler::new(info.blocks, limits, options.running_max),
+            vocab: info.vocab,
+            tokens_max,
+            token_bytes: Arc::clone(&options.token_bytes),
+            backend,
+            shared,
+            stats: Stats::default(),
+            logits: Vec::new(),
+            scratch: Scratch::default(),
+            out: Vec::new(),
+            arrived: Vec::new(),
+            cancelled: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Runs until the engine is closed. Whatever is unfinished then is ended by `Drop`.
+    pub fn run(mut self) {
+        self.settle();
+        while self
+            .shared
+            .receive(self.scheduler.is_idle(), &mut self.arrived)
+        {
+            let begun = Instant::now();
+            self.turn();
+            self.stats.busy_seconds += begun.elapsed().as_secs_f64();
+            self.settle();
+        }
+    }
+
+    /// One round of the loop, without waiting.
+    fn turn(&mut self) {
+        for sequence in self.arrived.drain(..) {
+            self.scheduler.enqueue(sequence);
+        }
+        self.scheduler.take_cancelled(&mut self.cancelled);
+        let cancelled = self
+            .cancelled
+            .drain(..)
+            .map(|sequence| (sequence, FinishReason::Cancelled.into()));
+        self.ended.extend(cancelled);
+        self.release_ended(0);
+
+        let (stats, shared) = (&mut self.stats, &self.shared);
+        self.scheduler.admit(self.backend.as_mut(), |sequence| {
+            stats.cached_tokens += sequence.usage.cached as u64;
+            shared.left_queue(sequence.lane);
+        });
+        self.scheduler.schedule(self.vocab, self.tokens_max);
+        let released = self.ended.len();
+        if self
+            .scheduler
+            .running
+            .iter()
+            .any(|sequence| sequence.rows > 0)
+        {
+            match self.forward() {
+                Ok(()) => self.absorb(),
+                Err(end) => self.fail_step(&end),
+            }
+        }
+        self.release_ended(released);
+    }
+
+    fn forward(&mut self) -> Result<(), End> {
+        let chunks = self
+            .scheduler
+            .running
+            .iter()
+            .filter(|sequence| sequence.rows > 0)
+            .map(|s| s.chunk());
+        let batch: Vec<Chunk<'_>> = chunks.collect();
+        let begun = Instant::now();
+        let result = self.backend.forward(&batch, &mut self.logits);
+        self.stats.forward_seconds += begun.elapsed().as_secs_f64();
+        self.stats.steps += 1;
+        let wanted: usize = batch.iter().map(rows_wanted).sum();
+        result.map_err(|error| End::error(ErrorKind::Device, error))?;
+        if self.logits.len() != wanted * self.vocab {
+            return Err(End::error(
+                ErrorKind::Internal,
+                "the backend returned the wrong number of logits",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hands every sequence its rows of logits and publishes what it picks.
+    fn absorb(&mut self) {
+        let mut offset = 0;
+        let mut index = 0;
+        while let Some(sequence) = self.scheduler.running.get_mut(index) {
+            if sequence.rows == 0 {
+                index += 1;
+                continue;
+            }
+            let chunk = sequence.chunk();
+            let length = rows_wanted(&chunk) * self.vocab;
+            if sequence.pending() > 1 && chunk.want != Want::All {
+                self.stats.prompt_tokens += chunk.tokens.len() as u64;
+            }
+            let logits = &mut self.logits[offset..offset + length];
+            offset += length;
+            let before = sequence.usage;
+            let mut intake = Intake {
+                vocab: self.vocab,
+                tokens_max: self.tokens_max,
+                token_bytes: &self.token_bytes,
+                scratch: &mut self.scratch,
+                out: &mut self.out,
+            };
+            let mut end = sequence.absorb(logits, &mut intake);
+            self.stats.generated_tokens += (sequence.usage.generated - before.generated) as u64;
+            self.stats.drafted_tokens += (sequence.usage.drafted - before.drafted) as u64;
+            self.stats.accepted_tokens += (sequence.usage.accepted - before.accepted) as u64;
+            if sequence.publish(&mut self.out).is_err() {
+                self.out.clear();
+                end = Some(FinishReason::SlowReader.into());
+            }
+            match end {
+                Some(end) => self.ended.push((self.scheduler.running.remove(index), end)),
+                None => {
+                    self.scheduler
+                        .pool
+                        .commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+                    index += 1;
+                }
+            }
+        }
+    }
+
+    /// Ends every sequence of a step that failed; the others go on.
+    fn fail_step(&mut self, end: &End) {
+        for mut sequence in self
+            .scheduler
+            .running
+            .extract_if(.., |sequence| sequence.rows > 0)
+        {
+            sequence.abandon_step();
+            self.ended.push((sequence, end.clone()));
+        }
+    }
+
+    /// Gives back the blocks of sequences that ended, from the `first` on.
+    fn release_ended(&mut self, first: usize) {
+        for (sequence, end) in &mut self.ended[first..] {
+            // After an error the KV of the last step is not to be trusted; what was shared before is.
+            let valid = match end.reason {
+                FinishReason::Error { .. } => sequence.table.committed_tokens(),
+                _ => sequence.kv_len,
+            };
+            self.scheduler
+                .pool
+                .release(&mut sequence.table, &sequence.tokens[..valid]);
+            self.shared.forget(sequence.id);
+            if !sequence.is_started() {
+                self.shared.left_queue(sequence.lane);
+            }
+        }
+    }
+
+    /// Writes the statistics, then tells the readers of ended sequences.
+    fn settle(&mut self) {
+        let scheduler = &self.scheduler;
+        for lane in Lane::ALL {
+            let running = scheduler
+                .running
+                .iter()
+                .filter(|sequence| sequence.lane == lane);
+            self.stats.running[lane.index()] = running.count();
+            let preempted = scheduler
+                .waiting(lane)
+                .iter()
+                .filter(|sequence| sequence.is_started());
+            self.stats.preempted[lane.index()] = preempted.count();
+        }
+        self.stats.blocks = scheduler.pool.counts();
+        self.stats.preemptions = scheduler.preemptions;
+        self.shared.write_stats(&self.stats);
+        for (mut sequence, end) in self.ended.drain(..) {
+            sequence.finish(end);
+        }
+    }
+}
+
+impl Drop for Runner {
+    /// Ends every stream, also when the backend or a drafter panicked.
+    fn drop(&mut self) {
+        let end: End = match std::thread::panicking() {
+            true => End::error(ErrorKind::Internal, "the engine thread panicked"),
+            false => FinishReason::Shutdown.into(),
+        };
+        self.shared.close();
+        self.shared.receive(true, &mut self.arrived);
+        self.arrived
+            .drain(..)
+            .for_each(|sequence| self.scheduler.enqueue(sequence));
+        self.scheduler.take_all(&mut self.cancelled);
+        let rest = self
+            .cancelled
+            .drain(..)
+            .map(|sequence| (sequence, end.clone()));
+        self.ended.extend(rest);
+        if std::thread::panicking() {
+            // The pool may be half changed: leave it alone and only tell the readers.
+            self.ended
+                .drain(..)
+                .for_each(|(mut sequence, end)| sequence.finish(end));
+        } else {
+            self.release_ended(0);
+            self.settle();
+        }
+    }
+}
+
+fn rows_wanted(chunk: &Chunk<'_>) -> usize {
+    match chunk.want {
+        Want::Nothing => 0,
+        Want::Last => 1,
+        Want::All => chunk.tokens.len(),
+    }
+}

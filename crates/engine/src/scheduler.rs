@@ -1,0 +1,255 @@
+//! Who runs, who waits, and who gives way when KV blocks run out.
+//!
+//! Admission is first come, first served within a lane, interactive before background. A sequence is admitted only when
+//! blocks for all its present tokens can be had, so sequences reading prompts do not fight each other for room. When room
+//! runs out all the same, the youngest background sequence gives up its blocks to the cache and goes back to its queue;
+//! only when no background sequence is left does the youngest interactive one. The oldest therefore always advances.
+
+use std::collections::VecDeque;
+
+use model::{BLOCK, Backend};
+
+use crate::block_pool::{BlockPool, blocks_for};
+use crate::event::Started;
+use crate::plan::{Planner, RowLimits, Wish};
+use crate::request::Lane;
+use crate::sequence::Sequence;
+
+pub(crate) struct Scheduler {
+    pub pool: BlockPool,
+    pub running: Vec<Sequence>,
+    pub preemptions: u64,
+    /// By lane, in order of submission.
+    waiting: [VecDeque<Sequence>; 2],
+    planner: Planner,
+    limits: RowLimits,
+    running_max: usize,
+}
+
+impl Scheduler {
+    pub fn new(blocks: usize, limits: RowLimits, running_max: usize) -> Self {
+        Self {
+            pool: BlockPool::new(blocks),
+            running: Vec::new(),
+            preemptions: 0,
+            waiting: Default::default(),
+            planner: Planner::default(),
+            limits,
+            // Every running sequence can have a row in every step.
+            running_max: running_max.clamp(1, limits.rows_max.max(1)),
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.iter().all(VecDeque::is_empty)
+    }
+
+    pub fn waiting(&self, lane: Lane) -> &VecDeque<Sequence> {
+        &self.waiting[lane.index()]
+    }
+
+    /// Puts a sequence into its queue, by age: one that was preempted comes before those that never ran.
+    pub fn enqueue(&mut self, sequence: Sequence) {
+        let queue = &mut self.waiting[sequence.lane.index()];
+        let place = queue.partition_point(|other| other.id < sequence.id);
+        queue.insert(place, sequence);
+    }
+
+    /// Takes out every sequence whose reader no longer wants it.
+    pub fn take_cancelled(&mut self, out: &mut Vec<Sequence>) {
+        out.extend(
+            self.running
+                .extract_if(.., |sequence| sequence.is_cancelled()),
+        );
+        for queue in &mut self.waiting {
+            while let Some(index) = queue.iter().position(|sequence| sequence.is_cancelled()) {
+                out.extend(queue.remove(index));
+            }
+        }
+    }
+
+    /// Takes out every sequence: the engine is closing.
+    pub fn take_all(&mut self, out: &mut Vec<Sequence>) {
+        out.append(&mut self.running);
+        out.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)));
+    }
+
+    /// Starts waiting sequences while there is room for them. `started` hears of each that starts for the first time,
+    /// before its reader does.
+    pub fn admit(&mut self, backend: &mut dyn Backend, mut started: impl FnMut(&Sequence)) {
+        while let Some(lane) = self.next_lane() {
+            if self.running.len() >= self.running_max {
+                if self.yield_background(lane) {
+                    continue;
+                }
+                return;
+            }
+            let Some(head) = self.waiting[lane.index()].front() else {
+                return;
+            };
+            let prefix = self.pool.lookup(&head.tokens);
+            if self.will_be_cached(head, prefix.tokens()) {
+                return;
+            }
+            let needed = blocks_for(head.tokens.len() + 1) - prefix.blocks;
+            if needed + prefix.idle_blocks + self.promised() > self.pool.available() {
+                if self.yield_background(lane) {
+                    continue;
+                }
+                return;
+            }
+            let Some(mut sequence) = self.waiting[lane.index()].pop_front() else {
+                return;
+            };
+            if let Some(news) = self.start(&mut sequence, backend) {
+                started(&sequence);
+                sequence.announce(news);
+            }
+            self.running.push(sequence);
+        }
+    }
+
+    /// Decides how many rows each running sequence gets in the next step, and makes room for them.
+    pub fn schedule(&mut self, vocab: usize, tokens_max: usize) {
+        let wish = |s: &Sequence| Wish {
+            lane: s.lane,
+            pending: s.pending(),
+            drafts: s.has_drafter(),
+        };
+        self.planner.wishes.clear();
+        self.planner.wishes.extend(self.running.iter().map(wish));
+        self.planner.plan(&self.limits);
+        for (sequence, grant) in self.running.iter_mut().zip(&self.planner.grants) {
+            sequence.rows = grant.rows;
+        }
+        for lane in Lane::ALL {
+            for index in 0..self.running.len() {
+                if self.running[index].lane == lane {
+                    self.make_room(index);
+                }
+            }
+        }
+        for index in 0..self.running.len() {
+            let draft_max = self.planner.grants[index].draft_max;
+            if draft_max > 0 && self.running[index].rows > 0 {
+                self.draft(index, draft_max, vocab, tokens_max);
+            }
+        }
+        self.requeue_preempted();
+    }
+
+    fn next_lane(&self) -> Option<Lane> {
+        let interactive_runs = self.running.iter().any(|s| s.lane == Lane::Interactive);
+        let background_waits = interactive_runs && self.limits.background == 0;
+        Lane::ALL
+            .into_iter()
+            .filter(|&lane| lane == Lane::Interactive || !background_waits)
+            .find(|&lane| !self.waiting(lane).is_empty())
+    }
+
+    /// True while another sequence is computing blocks this one would find cached a little later: several candidates
+    /// for one prompt then read it once.
+    fn will_be_cached(&self, head: &Sequence, cached: usize) -> bool {
+        self.running.iter().any(|other| {
+            let common = || {
+                other
+                    .tokens
+                    .iter()
+                    .zip(&head.tokens)
+                    .take_while(|(a, b)| a == b)
+                    .count()
+            };
+            other.lane <= head.lane && other.pending() > 1 && {
+                let shared = common().min(head.tokens.len() - 1) / BLOCK * BLOCK;
+                shared > cached.max(other.kv_len)
+            }
+        })
+    }
+
+    /// Blocks that running sequences still need for the tokens they have.
+    fn promised(&self) -> usize {
+        let missing =
+            |s: &Sequence| blocks_for(s.tokens.len() + 1).saturating_sub(s.table.blocks().len());
+        self.running.iter().map(missing).sum()
+    }
+
+    fn start(&mut self, sequence: &mut Sequence, backend: &mut dyn Backend) -> Option<Started> {
+        let (table, mut prefix, copy) = self.pool.acquire(&sequence.tokens);
+        sequence.table = table;
+        if let Some(copy) = copy
+            && backend.copy_block(copy.from, copy.to).is_err()
+        {
+            // Not lost, only computed again; a broken device will say so in the next step.
+            prefix.partial = None;
+        }
+        sequence.start(prefix.tokens(), prefix.miss)
+    }
+
+    /// Finds blocks for a sequence's rows. When there are none someone gives way, perhaps the sequence itself.
+    fn make_room(&mut self, index: usize) {
+        while self.running[index].rows > 0 {
+            let sequence = &mut self.running[index];
+            if self
+                .pool
+                .reserve(&mut sequence.table, sequence.kv_len + sequence.rows)
+            {
+                return;
+            }
+            let lane = sequence.lane;
+            let victim = self
+                .youngest(Lane::Background)
+                .or_else(|| self.youngest(lane));
+            self.vacate(victim.expect("the sequence itself is running"));
+        }
+    }
+
+    /// Preempts a background sequence for the benefit of `lane`; false when there is none.
+    fn yield_background(&mut self, lane: Lane) -> bool {
+        let victim = if lane == Lane::Interactive {
+            self.youngest(Lane::Background)
+        } else {
+            None
+        };
+        let Some(victim) = victim else { return false };
+        self.vacate(victim);
+        self.requeue_preempted();
+        true
+    }
+
+    fn youngest(&self, lane: Lane) -> Option<usize> {
+        let candidates = self
+            .running
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.lane == lane && !s.preempted);
+        candidates.max_by_key(|(_, s)| s.id).map(|(index, _)| index)
+    }
+
+    fn vacate(&mut self, index: usize) {
+        let sequence = &mut self.running[index];
+        self.pool
+            .release(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+        (sequence.kv_len, sequence.rows, sequence.preempted) = (0, 0, true);
+        self.preemptions += 1;
+    }
+
+    fn requeue_preempted(&mut self) {
+        while let Some(index) = self.running.iter().position(|s| s.preempted) {
+            let mut sequence = self.running.remove(index);
+            sequence.preempted = false;
+            self.enqueue(sequence);
+        }
+    }
+
+    /// Adds drafted rows, as many as blocks can be found for without taking any from another sequence.
+    fn draft(&mut self, index: usize, draft_max: usize, vocab: usize, tokens_max: usize) {
+        let sequence = &mut self.running[index];
+        let proposed = sequence.propose(draft_max, vocab, tokens_max);
+        if proposed > 0 {
+            let base = sequence.kv_len + sequence.rows;
+            self.pool.reserve(&mut sequence.table, base + proposed);
+            let room = sequence.table.blocks().len() * BLOCK - base;
+            sequence.add_draft(proposed.min(room));
+        }
+    }
+}

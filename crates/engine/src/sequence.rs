@@ -1,0 +1,300 @@
+//! One growing list of tokens: what it holds, and what a step's logits do to it.
+//!
+//! Between steps: `tokens` is the prompt and everything picked, `kv_len` of them are in the KV blocks, and at least one is
+//! not (its row gives the next token). During a step drafted tokens stand after them, to be verified and removed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{Chunk, Want};
+
+use crate::block_pool::{BlockTable, Miss};
+use crate::draft::Drafter;
+use crate::event::{
+    ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage,
+};
+use crate::request::{Lane, Request};
+use crate::sampler::{Sampler, Scratch};
+use crate::stop::StopMatcher;
+use crate::stream::{Mailbox, SlowReader};
+use crate::token_bytes::TokenBytes;
+
+pub(crate) struct Sequence {
+    pub id: RequestId,
+    pub lane: Lane,
+    pub tokens: Vec<u32>,
+    pub kv_len: usize,
+    pub table: BlockTable,
+    /// Rows of the step in progress, drafted ones included; 0 when the sequence sits it out.
+    pub rows: usize,
+    pub usage: Usage,
+    /// Lost its blocks and must go back to its queue.
+    pub preempted: bool,
+    max_tokens: usize,
+    sampler: Sampler,
+    stop_tokens: Vec<u32>,
+    stop: StopMatcher,
+    drafter: Option<Box<dyn Drafter>>,
+    /// Tokens proposed for the step in progress.
+    draft: Vec<u32>,
+    mailbox: Arc<Mailbox>,
+    submitted: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+}
+
+/// How a sequence ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct End {
+    pub reason: FinishReason,
+    pub tail: Vec<u8>,
+}
+
+impl From<FinishReason> for End {
+    fn from(reason: FinishReason) -> Self {
+        Self {
+            reason,
+            tail: Vec::new(),
+        }
+    }
+}
+
+impl End {
+    pub fn error(kind: ErrorKind, error: impl std::fmt::Display) -> Self {
+        FinishReason::Error {
+            kind,
+            text: error.to_string(),
+        }
+        .into()
+    }
+}
+
+/// What all sequences need to take in a step's logits.
+pub(crate) struct Intake<'a> {
+    pub vocab: usize,
+    pub tokens_max: usize,
+    pub token_bytes: &'a TokenBytes,
+    pub scratch: &'a mut Scratch,
+    /// Tokens to publish, cleared by the caller.
+    pub out: &'a mut Vec<TokenOut>,
+}
+
+impl Sequence {
+    pub fn new(id: RequestId, request: Request, seed: u64, mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            id,
+            lane: request.lane,
+            kv_len: 0,
+            table: BlockTable::default(),
+            rows: 0,
+            usage: Usage {
+                prompt: request.prompt.len(),
+                ..Usage::default()
+            },
+            preempted: false,
+            max_tokens: request.max_tokens,
+            sampler: Sampler::new(request.sampling, seed, &request.prompt),
+            tokens: request.prompt,
+            stop_tokens: request.stop_tokens,
+            stop: StopMatcher::new(request.stop_strings),
+            drafter: request.drafter,
+            draft: Vec::new(),
+            mailbox,
+            submitted: Instant::now(),
+            started: None,
+            first_token: None,
+        }
+    }
+
+    /// Tokens not yet in the KV blocks. One is decoding, more is reading a prompt.
+    pub fn pending(&self) -> usize {
+        self.tokens.len() - self.kv_len
+    }
+
+    pub fn is_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.mailbox.is_cancelled()
+    }
+
+    pub fn has_drafter(&self) -> bool {
+        self.drafter.is_some()
+    }
+
+    /// Leaves the queue with `cached` tokens in the KV blocks. The first time there is something to announce.
+    pub fn start(&mut self, cached: usize, miss: Option<Miss>) -> Option<Started> {
+        self.kv_len = cached;
+        if self.started.is_some() {
+            return None;
+        }
+        self.started = Some(Instant::now());
+        self.usage.cached = cached;
+        let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
+        Some(Started {
+            prompt_tokens,
+            cached_tokens: cached,
+            miss,
+            seed,
+        })
+    }
+
+    pub fn announce(&self, started: Started) {
+        self.mailbox.start(started);
+    }
+
+    /// Asks the drafter for up to `max` tokens, never more than the sequence could still generate after the next one.
+    pub fn propose(&mut self, max: usize, vocab: usize, tokens_max: usize) -> usize {
+        self.draft.clear();
+        let room = (self.max_tokens - self.usage.generated).min(tokens_max - self.tokens.len());
+        let max = max.min(room.saturating_sub(1));
+        if let Some(drafter) = &mut self.drafter
+            && max > 0
+        {
+            drafter.propose(&self.tokens, max, &mut self.draft);
+            let known = self
+                .draft
+                .iter()
+                .take_while(|&&token| (token as usize) < vocab)
+                .count();
+            self.draft.truncate(known.min(max));
+        }
+        self.draft.len()
+    }
+
+    /// Adds the first `count` proposed tokens to the step.
+    pub fn add_draft(&mut self, count: usize) {
+        self.draft.truncate(count);
+        self.tokens.extend_from_slice(&self.draft);
+        self.rows += self.draft.len();
+    }
+
+    /// This sequence's share of the step.
+    pub fn chunk(&self) -> Chunk<'_> {
+        let tokens = &self.tokens[self.kv_len..self.kv_len + self.rows];
+        let want = match tokens.len() == self.pending() && self.max_tokens > 0 {
+            false => Want::Nothing,
+            true if self.draft.is_empty() => Want::Last,
+            true => Want::All,
+        };
+        Chunk {
+            tokens,
+            start: self.kv_len,
+            blocks: self.table.blocks(),
+            want,
+        }
+    }
+
+    /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.
+    pub fn absorb(&mut self, logits: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+        let rows = std::mem::take(&mut self.rows);
+        self.tokens.truncate(self.tokens.len() - self.draft.len());
+        if rows < self.pending() {
+            self.kv_len += rows;
+            return None;
+        }
+        if self.max_tokens == 0 {
+            self.kv_len += rows;
+            return Some(FinishReason::Length.into());
+        }
+        let mut end = None;
+        let mut accepted = 0;
+        for (index, row) in logits.chunks_exact_mut(intake.vocab).enumerate() {
+            end = self.next_token(row, intake);
+            let right = self
+                .draft
+                .get(index)
+                .is_some_and(|drafted| self.tokens.last() == Some(drafted));
+            accepted += usize::from(right);
+            if end.is_some() || !right {
+                break;
+            }
+        }
+        // The last token was picked, not fed; what drafting wrote beyond it will be written again.
+        self.kv_len = self.tokens.len() - 1;
+        self.settle_draft(accepted);
+        end
+    }
+
+    /// Forgets a step that failed.
+    pub fn abandon_step(&mut self) {
+        self.rows = 0;
+        self.tokens.truncate(self.tokens.len() - self.draft.len());
+        self.draft.clear();
+    }
+
+    pub fn publish(&self, tokens: &mut Vec<TokenOut>) -> Result<(), SlowReader> {
+        self.mailbox.push(tokens)
+    }
+
+    /// Tells the reader how it ended. Tokens held back for a stop string that did not come are published first.
+    pub fn finish(&mut self, mut end: End) {
+        let mut held = Vec::new();
+        if end.reason != FinishReason::Stop {
+            self.stop.flush(&mut held);
+        }
+        if self.mailbox.push(&mut held).is_err() {
+            end.reason = FinishReason::SlowReader;
+        }
+        let (usage, timings) = (self.usage, self.timings());
+        self.mailbox.finish(Finished {
+            reason: end.reason,
+            tail: end.tail,
+            usage,
+            timings,
+        });
+    }
+
+    fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+        let token = match self.sampler.sample(row, self.tokens.len(), intake.scratch) {
+            Ok(token) => token,
+            Err(error) => return Some(End::error(ErrorKind::Device, error)),
+        };
+        let id = token.id;
+        self.tokens.push(id);
+        self.sampler.accept(&self.tokens);
+        self.usage.generated += 1;
+        self.first_token.get_or_insert_with(Instant::now);
+        if self.stop_tokens.contains(&id) {
+            return Some(FinishReason::StopToken(id).into());
+        }
+        if let Some(tail) = self.stop.push(token, intake.token_bytes, intake.out) {
+            return Some(End {
+                reason: FinishReason::Stop,
+                tail,
+            });
+        }
+        if self.usage.generated >= self.max_tokens {
+            return Some(FinishReason::Length.into());
+        }
+        (self.tokens.len() >= intake.tokens_max).then(|| FinishReason::ContextFull.into())
+    }
+
+    fn settle_draft(&mut self, accepted: usize) {
+        let proposed = self.draft.len();
+        self.draft.clear();
+        self.usage.drafted += proposed;
+        self.usage.accepted += accepted;
+        if let Some(drafter) = &mut self.drafter
+            && proposed > 0
+        {
+            drafter.observe(proposed, accepted);
+        }
+    }
+
+    fn timings(&self) -> Timings {
+        let now = Instant::now();
+        let started = self.started.unwrap_or(now);
+        let mut timings = Timings {
+            queued: started - self.submitted,
+            ..Timings::default()
+        };
+        if let Some(first) = self.first_token {
+            timings.prefill = first - started;
+            timings.first_token = first - self.submitted;
+            timings.decode = now - first;
+        }
+        timings
+    }
+}

@@ -1,0 +1,272 @@
+//! A backend without a model, for testing whatever drives one.
+//!
+//! Its KV blocks hold, for each position, the token and a checksum of all tokens up to it. Every step reads the whole
+//! history back through the block table and refuses the batch when a checksum does not fit. So a wrong block table, a
+//! shared block that was written, or a block used after it was freed shows as an error, and not as odd text.
+//!
+//! Logits are pseudo-random functions of the history, so every output is reproducible from its prompt alone.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want};
+
+/// Shape and tricks of a toy.
+#[derive(Debug)]
+pub struct ToyOptions {
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Longest sequence.
+    pub context: usize,
+    /// Number of KV blocks.
+    pub blocks: usize,
+    /// Most rows per step.
+    pub rows_max: usize,
+    /// How many last tokens the logits depend on; few make the output repeat itself, as drafters like it.
+    pub memory: usize,
+    /// Rows of this token give logits that are not numbers.
+    pub nan_token: Option<u32>,
+    /// A step that contains this token fails.
+    pub fail_token: Option<u32>,
+    /// A step that contains this token panics.
+    pub panic_token: Option<u32>,
+    /// When given, every step first takes one message; after the sender is dropped steps run freely.
+    pub gate: Option<Receiver<()>>,
+    /// When given, every step adds a line: start and number of rows of each chunk.
+    pub log: Option<StepLog>,
+}
+
+/// Start and number of rows of each chunk, step by step.
+pub type StepLog = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
+
+impl Default for ToyOptions {
+    fn default() -> Self {
+        Self {
+            vocab: 128,
+            context: 1024,
+            blocks: 256,
+            rows_max: 512,
+            memory: usize::MAX,
+            nan_token: None,
+            fail_token: None,
+            panic_token: None,
+            gate: None,
+            log: None,
+        }
+    }
+}
+
+/// The toy. See the module.
+#[derive(Debug)]
+pub struct ToyBackend {
+    info: ModelInfo,
+    options: ToyOptions,
+    cells: Vec<[Cell; BLOCK]>,
+}
+
+/// What a position holds: its token, and a checksum of the history up to and including it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    token: u32,
+    checksum: u64,
+}
+
+impl ToyBackend {
+    /// A toy with empty blocks.
+    pub fn new(options: ToyOptions) -> Self {
+        let info = ModelInfo {
+            vocab: options.vocab,
+            context: options.context,
+            blocks: options.blocks,
+            block_bytes: BLOCK * 12,
+            rows_max: options.rows_max,
+            bytes_per_token: 1,
+            fingerprint: 0x70f,
+        };
+        Self {
+            info,
+            cells: vec![[Cell::default(); BLOCK]; options.blocks],
+            options,
+        }
+    }
+
+    /// The logits of the row that follows `history`: what any correct engine must arrive at.
+    pub fn logits(options: &ToyOptions, history: &[u32], out: &mut Vec<f32>) {
+        let recent = &history[history.len().saturating_sub(options.memory)..];
+        let key = recent
+            .iter()
+            .fold(1, |key, &token| mix(key ^ u64::from(token)));
+        let broken = options
+            .nan_token
+            .is_some_and(|token| history.last() == Some(&token));
+        out.extend((0..options.vocab as u64).map(|id| {
+            let unit = (mix(key.wrapping_add(id.wrapping_mul(0x9e37_79b9))) >> 40) as f32
+                / (1u64 << 24) as f32;
+            if broken { f32::NAN } else { unit * 8.0 - 4.0 }
+        }));
+    }
+
+    /// Greedy continuation of `prompt`, by the definition.
+    pub fn greedy(options: &ToyOptions, prompt: &[u32], count: usize) -> Vec<u32> {
+        let mut tokens = prompt.to_vec();
+        for _ in 0..count {
+            let mut row = Vec::new();
+            Self::logits(options, &tokens, &mut row);
+            let best =
+                (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best });
+            tokens.push(best as u32);
+        }
+        tokens.split_off(prompt.len())
+    }
+
+    fn check(&self, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
+        let bad = |text: String| Err(BackendError::BadBatch(text));
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        if rows == 0 || rows > self.info.rows_max {
+            return bad(format!("{rows} rows, 1 to {} allowed", self.info.rows_max));
+        }
+        let mut written = Vec::new();
+        for chunk in batch {
+            let end = chunk.start + chunk.tokens.len();
+            if chunk.tokens.is_empty()
+                || end > self.info.context
+                || end > chunk.blocks.len() * BLOCK
+            {
+                return bad(format!("positions {}..{end} do not fit", chunk.start));
+            }
+            if chunk
+                .tokens
+                .iter()
+                .any(|&token| token as usize >= self.info.vocab)
+            {
+                return bad("unknown token".into());
+            }
+            written.extend_from_slice(&chunk.blocks[chunk.start / BLOCK..end.div_ceil(BLOCK)]);
+        }
+        for block in &written {
+            let tables = batch
+                .iter()
+                .filter(|chunk| chunk.blocks.contains(block))
+                .count();
+            if tables != 1 {
+                return bad(format!("block {block} is written and in {tables} tables"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads positions `0..end` back, checking that they are one unbroken history.
+    fn history(&self, blocks: &[u32], end: usize) -> Result<(Vec<u32>, u64), BackendError> {
+        let mut checksum = 0;
+        let mut tokens = Vec::with_capacity(end);
+        for position in 0..end {
+            let cell = self.cells[blocks[position / BLOCK] as usize][position % BLOCK];
+            checksum = chain(checksum, cell.token);
+            if cell.checksum != checksum {
+                return Err(BackendError::BadBatch(format!(
+                    "position {position} holds another history"
+                )));
+            }
+            tokens.push(cell.token);
+        }
+        Ok((tokens, checksum))
+    }
+
+    fn run_chunk(&mut self, chunk: &Chunk<'_>, logits: &mut Vec<f32>) -> Result<(), BackendError> {
+        let (mut tokens, mut checksum) = self.history(chunk.blocks, chunk.start)?;
+        for (index, &token) in chunk.tokens.iter().enumerate() {
+            let position = chunk.start + index;
+            checksum = chain(checksum, token);
+            let block = chunk.blocks[position / BLOCK] as usize;
+            self.cells[block][position % BLOCK] = Cell { token, checksum };
+            tokens.push(token);
+            let last = index + 1 == chunk.tokens.len();
+            if chunk.want == Want::All || (chunk.want == Want::Last && last) {
+                Self::logits(&self.options, &tokens, logits);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Backend for ToyBackend {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
+        if let Some(gate) = &self.options.gate {
+            // An error means that the sender is gone: steps run freely from then on.
+            let _ = gate.recv();
+        }
+        if let Some(log) = &self.options.log {
+            let line = batch
+                .iter()
+                .map(|chunk| (chunk.start, chunk.tokens.len()))
+                .collect();
+            log.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(line);
+        }
+        logits.clear();
+        let fed = |token: Option<u32>| {
+            token.is_some_and(|t| batch.iter().any(|chunk| chunk.tokens.contains(&t)))
+        };
+        assert!(!fed(self.options.panic_token), "told to panic");
+        if fed(self.options.fail_token) {
+            return Err(BackendError::Device("told to fail".into()));
+        }
+        self.check(batch)?;
+        batch
+            .iter()
+            .try_for_each(|chunk| self.run_chunk(chunk, logits))
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
+        self.cells[to as usize] = self.cells[from as usize];
+        Ok(())
+    }
+
+    fn export_block(&self, block: u32, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        bytes.clear();
+        for cell in &self.cells[block as usize] {
+            bytes.extend_from_slice(&cell.token.to_le_bytes());
+            bytes.extend_from_slice(&cell.checksum.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError> {
+        if bytes.len() != self.info.block_bytes {
+            return Err(BackendError::BadBatch(format!(
+                "{} bytes for a block",
+                bytes.len()
+            )));
+        }
+        for (cell, bytes) in self.cells[block as usize]
+            .iter_mut()
+            .zip(bytes.chunks_exact(12))
+        {
+            let (token, checksum) = bytes.split_at(4);
+            cell.token = token
+                .iter()
+                .rev()
+                .fold(0, |value, &byte| value << 8 | u32::from(byte));
+            cell.checksum = checksum
+                .iter()
+                .rev()
+                .fold(0, |value, &byte| value << 8 | u64::from(byte));
+        }
+        Ok(())
+    }
+}
+
+fn chain(checksum: u64, token: u32) -> u64 {
+    mix(checksum.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ u64::from(token))
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
