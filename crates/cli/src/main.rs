@@ -1,6 +1,9 @@
 //! The `flint` binary: arguments and glue.
 
-#[expect(dead_code, reason = "`ensure` and `default_name` are for commands to come")]
+#[expect(
+    dead_code,
+    reason = "`ensure` and `default_name` are for commands to come"
+)]
 mod models;
 
 use std::process::ExitCode;

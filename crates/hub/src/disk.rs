@@ -56,12 +56,13 @@ pub(crate) fn publish(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Replaces a small file as a whole, so that a reader sees the old text or the new one and never a half.
+/// Replaces a small file as a whole, so that a reader, also one after a power cut, sees the old text or the new
+/// one and never a half.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), Error> {
     let fresh = beside(path, "new");
     let mut file = File::create(&fresh).map_err(Error::io("create", &fresh))?;
     file.write_all(text).map_err(Error::io("write", &fresh))?;
-    drop(file);
+    file.sync_all().map_err(Error::io("write out", &fresh))?;
     std::fs::rename(&fresh, path).map_err(Error::io("move into place", path))
 }
 
