@@ -94,7 +94,7 @@ impl Installer {
         let child = command
             .spawn()
             .map_err(Error::io("run", Path::new(command.get_program())))?;
-        let Some(status) = wait(child, directory, &mut watch)? else {
+        let Some(status) = wait(child, [&out, &temporary], &mut watch)? else {
             return Ok(None);
         };
         if !status.success() {
@@ -179,7 +179,7 @@ impl Installer {
 /// `None` when the watcher said to stop.
 fn wait(
     mut child: Child,
-    directory: &Path,
+    directories: [&Path; 2],
     watch: &mut impl FnMut(u64) -> bool,
 ) -> Result<Option<ExitStatus>, SourceError> {
     let mut bytes = 0;
@@ -187,11 +187,11 @@ fn wait(
     loop {
         if let Some(status) = child
             .try_wait()
-            .map_err(Error::io("wait for the installer in", directory))?
+            .map_err(Error::io("wait for the installer in", directories[0]))?
         {
             return Ok(Some(status));
         }
-        let now = disk::bytes_below(directory);
+        let now = directories.into_iter().map(disk::bytes_below).sum();
         if now != bytes {
             (bytes, grown) = (now, Instant::now());
         }

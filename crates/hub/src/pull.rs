@@ -82,7 +82,7 @@ impl Store {
         };
         match self.checked(entry, Depth::Full) {
             Ok(path) => {
-                disk::remove(&self.staging(entry))?;
+                self.clear_staging(entry);
                 return Ok(path);
             }
             Err(Error::NotInstalled { .. }) => {}
@@ -151,8 +151,14 @@ impl Store {
         disk::create_dir(&self.root().join("models"))?;
         verify::record(&fetched.path, &path, &fetched.sha256)?;
         disk::publish(&fetched.path, &path)?;
-        disk::remove(&self.staging(entry))?;
+        self.clear_staging(entry);
         Ok(path)
+    }
+
+    /// Not worth failing a finished pull for: an orphaned installer may be writing in there. What stays is deleted by the
+    /// next pull or removal.
+    fn clear_staging(&self, entry: &Entry) {
+        let _ = disk::remove(&self.staging(entry));
     }
 }
 

@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Time between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-const BAR: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left";
-const BAR_WITHOUT_TOTAL: &str = "{msg} {bytes} {bytes_per_sec}";
+const BAR: &str = "{msg} [{bar:30}] {decimal_bytes} of {decimal_total_bytes}, {decimal_bytes_per_sec}, {eta} left";
+const BAR_WITHOUT_TOTAL: &str = "{msg} {decimal_bytes}, {decimal_bytes_per_sec}";
 
 /// Shows the events of one pull on stderr.
 pub struct Shown {
@@ -106,9 +106,10 @@ impl Progress for Shown {
             }
             Event::Source { source, resumed } => self.started(source, resumed),
             Event::Bytes { done, total } => self.bytes(done, total),
-            Event::SourceFailed { source, why } => {
-                self.line(&format!("{}: {source}: {why}", self.name))
-            }
+            Event::SourceFailed { source, why } => self.line(&format!(
+                "{}: {source}: {why}; trying the next source",
+                self.name
+            )),
             Event::Verifying => self.line(&format!("{}: comparing with its sha256", self.name)),
         }
     }
