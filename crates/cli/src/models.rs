@@ -110,7 +110,10 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
     }
     let row = |cells: [&str; 6]| {
         let [name, parameters, quantisation, context, size, state] = cells;
-        println!("{name:<22} {parameters:<20} {quantisation:<13} {context:>8} {size:>9}  {state}");
+        let text = format!(
+            "{name:<22} {parameters:<20} {quantisation:<13} {context:>8} {size:>9}  {state}"
+        );
+        println!("{}", text.trim_end());
     };
     row([
         "NAME",
@@ -122,16 +125,11 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
     ]);
     for entry in entries {
         let presence = store.presence(entry);
-        let default = if entry.name == store.catalogue().default_name() {
-            "default"
-        } else {
-            ""
-        };
-        let state = [presence_text(presence), default.to_owned()]
-            .iter()
-            .filter(|text| !text.is_empty())
-            .cloned()
-            .collect::<Vec<_>>();
+        let mut state = vec![presence_text(presence)];
+        if entry.name == store.catalogue().default_name() {
+            state.push("default".to_owned());
+        }
+        state.retain(|text| !text.is_empty());
         row([
             &entry.name,
             &entry.parameters,
