@@ -154,11 +154,7 @@ impl BlockPool {
     /// Where the blocks are.
     pub fn counts(&self) -> BlockCounts {
         let (cached, free) = (self.idle.len(), self.free.len());
-        BlockCounts {
-            used: self.blocks.len() - cached - free,
-            cached,
-            free,
-        }
+        BlockCounts { used: self.blocks.len() - cached - free, cached, free }
     }
 
     /// What is cached of `tokens`, leaving at least one token to compute. Changes nothing.
@@ -270,11 +266,7 @@ impl BlockPool {
     /// Puts a half-full last block in the tree unless the tree already holds its tokens.
     fn keep_tail(&mut self, table: &BlockTable, tail: &[u32]) {
         let parent = table.committed.checked_sub(1).map(|i| table.blocks[i]);
-        if self
-            .children(parent)
-            .iter()
-            .any(|&child| self.node(child).tokens.starts_with(tail))
-        {
+        if self.children(parent).iter().any(|&child| self.node(child).tokens.starts_with(tail)) {
             return;
         }
         self.insert(table.blocks[table.committed], parent, tail);
@@ -294,17 +286,9 @@ impl BlockPool {
         if tokens.len() == BLOCK {
             self.by_chain.insert(chain, block);
         }
-        let node = Node {
-            parent,
-            chain,
-            tokens: tokens.to_vec(),
-            children: Vec::new(),
-        };
+        let node = Node { parent, chain, tokens: tokens.to_vec(), children: Vec::new() };
         let slot = &mut self.blocks[block as usize];
-        assert!(
-            slot.node.is_none() && slot.references == 1,
-            "only a private block enters the tree"
-        );
+        assert!(slot.node.is_none() && slot.references == 1, "only a private block enters the tree");
         slot.node = Some(node);
     }
 
@@ -321,20 +305,13 @@ impl BlockPool {
 
     fn evict(&mut self, block: u32) {
         let slot = &mut self.blocks[block as usize];
-        let node = slot
-            .node
-            .take()
-            .expect("only blocks of the tree are evicted");
-        assert!(
-            slot.references == 0 && node.children.is_empty(),
-            "leaves go before parents"
-        );
+        let node = slot.node.take().expect("only blocks of the tree are evicted");
+        assert!(slot.references == 0 && node.children.is_empty(), "leaves go before parents");
         assert!(self.idle.remove(&(slot.last_used, block)));
         if node.tokens.len() == BLOCK {
             self.by_chain.remove(&node.chain);
         }
-        self.children_mut(node.parent)
-            .retain(|&child| child != block);
+        self.children_mut(node.parent).retain(|&child| child != block);
         self.free.push(block);
     }
 
@@ -379,11 +356,7 @@ impl BlockPool {
         let &wanted = rest.get(common)?;
         let cached = closest.and_then(|(block, _)| self.node(block).tokens.get(common));
         Some(match cached {
-            Some(&cached) => Miss::Different {
-                position,
-                cached,
-                wanted,
-            },
+            Some(&cached) => Miss::Different { position, cached, wanted },
             None => Miss::Uncached { position },
         })
     }
@@ -393,10 +366,7 @@ impl BlockPool {
     }
 
     fn node(&self, block: u32) -> &Node {
-        self.block(block)
-            .node
-            .as_ref()
-            .expect("block is in the tree")
+        self.block(block).node.as_ref().expect("block is in the tree")
     }
 
     fn children(&self, parent: Option<u32>) -> &[u32] {

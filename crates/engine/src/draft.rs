@@ -22,9 +22,7 @@ impl NgramDrafter {
 
     /// Matches on the last `length` tokens, at least one.
     pub fn new(length: usize) -> Self {
-        Self {
-            length: length.max(1),
-        }
+        Self { length: length.max(1) }
     }
 }
 
@@ -35,10 +33,7 @@ impl Drafter for NgramDrafter {
             return;
         };
         let (earlier, last) = (&tokens[..tokens.len() - 1], &tokens[start..]);
-        if let Some(found) = earlier
-            .windows(self.length)
-            .rposition(|window| window == last)
-        {
+        if let Some(found) = earlier.windows(self.length).rposition(|window| window == last) {
             let follow = &tokens[found + self.length..];
             out.extend(follow.iter().take(max));
         }

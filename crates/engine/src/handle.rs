@@ -29,18 +29,11 @@ pub struct StartError(#[source] std::io::Error);
 
 impl Engine {
     /// Starts the thread that owns `backend` until the last handle is dropped.
-    pub fn start(
-        backend: Box<dyn Backend>,
-        options: EngineOptions,
-    ) -> Result<EngineHandle, StartError> {
+    pub fn start(backend: Box<dyn Backend>, options: EngineOptions) -> Result<EngineHandle, StartError> {
         let info = backend.info().clone();
         let tokens_max = info.context.min(info.blocks * BLOCK);
         let has_token_bytes = !TokenBytes::is_empty(&options.token_bytes);
-        let bounds = Bounds {
-            vocab: info.vocab,
-            tokens_max,
-            has_token_bytes,
-        };
+        let bounds = Bounds { vocab: info.vocab, tokens_max, has_token_bytes };
         let shared = Arc::new(Shared::default());
         let runner_shared = Arc::clone(&shared);
         let runner_options = options.clone();
@@ -48,16 +41,8 @@ impl Engine {
             .name("flint-engine".into())
             .spawn(move || Runner::new(backend, &runner_options, tokens_max, runner_shared).run())
             .map_err(StartError)?;
-        let owner = Owner {
-            shared,
-            thread: Mutex::new(Some(thread)),
-            info,
-            options,
-            bounds,
-        };
-        Ok(EngineHandle {
-            owner: Arc::new(owner),
-        })
+        let owner = Owner { shared, thread: Mutex::new(Some(thread)), info, options, bounds };
+        Ok(EngineHandle { owner: Arc::new(owner) })
     }
 }
 
@@ -159,19 +144,13 @@ impl Shared {
             return Err(SubmitError::Closed);
         }
         if inbox.queued[lane.index()] >= options.queue_max {
-            return Err(SubmitError::Overloaded {
-                lane,
-                limit: options.queue_max,
-            });
+            return Err(SubmitError::Overloaded { lane, limit: options.queue_max });
         }
         // Ids are given out under the lock, so that they follow the order of the queue.
         inbox.ids += 1;
         let id = RequestId(inbox.ids);
         let mut request = request;
-        let mailbox = Arc::new(Mailbox::new(
-            options.stream_tokens_max,
-            request.on_ready.take(),
-        ));
+        let mailbox = Arc::new(Mailbox::new(options.stream_tokens_max, request.on_ready.take()));
         let seed = hash::mix(options.seed ^ hash::mix(id.0));
         let sequence = Sequence::new(id, request, seed, Arc::clone(&mailbox));
         inbox.arrived.push(sequence);
@@ -186,10 +165,7 @@ impl Shared {
     pub fn receive(&self, idle: bool, arrived: &mut Vec<Sequence>) -> bool {
         let mut inbox = self.lock();
         while idle && inbox.arrived.is_empty() && !inbox.closed {
-            inbox = self
-                .wake
-                .wait(inbox)
-                .unwrap_or_else(PoisonError::into_inner);
+            inbox = self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
         arrived.append(&mut inbox.arrived);
         !inbox.closed

@@ -12,9 +12,7 @@ pub fn mix(x: u64) -> u64 {
 
 /// Hash of `tokens` that follow whatever `parent` stands for.
 pub fn tokens(parent: u64, tokens: &[u32]) -> u64 {
-    tokens.iter().fold(mix(parent ^ GOLDEN), |hash, &token| {
-        mix(hash.wrapping_add(GOLDEN) ^ u64::from(token))
-    })
+    tokens.iter().fold(mix(parent ^ GOLDEN), |hash, &token| mix(hash.wrapping_add(GOLDEN) ^ u64::from(token)))
 }
 
 /// The random number in `[0, 1)` that belongs to one position of one sequence.
@@ -22,8 +20,7 @@ pub fn tokens(parent: u64, tokens: &[u32]) -> u64 {
 /// It depends on nothing else, so a position draws the same number whether its row was computed alone or together with
 /// drafted ones: this is what makes drafting exact under sampling too.
 pub fn uniform(seed: u64, position: usize) -> f64 {
-    let bits =
-        mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add((position as u64).wrapping_mul(GOLDEN)));
+    let bits = mix(mix(seed.wrapping_add(GOLDEN)).wrapping_add((position as u64).wrapping_mul(GOLDEN)));
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -38,18 +35,10 @@ mod tests {
         for vary_seed in [false, true] {
             let mut buckets = [0u32; 16];
             for i in 0..160_000usize {
-                let u = if vary_seed {
-                    uniform(i as u64, 7)
-                } else {
-                    uniform(42, i)
-                };
+                let u = if vary_seed { uniform(i as u64, 7) } else { uniform(42, i) };
                 buckets[(u * 16.0) as usize] += 1;
             }
-            let worst = buckets
-                .iter()
-                .map(|&n| (n as i32 - 10_000).abs())
-                .max()
-                .unwrap();
+            let worst = buckets.iter().map(|&n| (n as i32 - 10_000).abs()).max().unwrap();
             assert!(worst < 500, "{buckets:?}");
         }
     }
@@ -57,12 +46,7 @@ mod tests {
     #[test]
     fn token_hash_depends_on_parent_order_and_length() {
         let base = tokens(1, &[5, 6]);
-        for other in [
-            tokens(2, &[5, 6]),
-            tokens(1, &[6, 5]),
-            tokens(1, &[5, 6, 0]),
-            tokens(1, &[5]),
-        ] {
+        for other in [tokens(2, &[5, 6]), tokens(1, &[6, 5]), tokens(1, &[5, 6, 0]), tokens(1, &[5])] {
             assert_ne!(base, other);
         }
     }

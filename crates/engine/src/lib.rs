@@ -49,14 +49,12 @@ mod token_bytes;
 
 pub use block_pool::{BlockCopy, BlockCounts, BlockPool, BlockTable, Miss, Prefix, blocks_for};
 pub use draft::{Drafter, NgramDrafter};
-pub use event::{
-    ErrorKind, Event, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage,
-};
+pub use event::{ErrorKind, Event, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 pub use handle::{Engine, EngineHandle, StartError};
 pub use options::EngineOptions;
 pub use request::{
-    LOGIT_BIAS_MAX, LOGPROBS_MAX, Lane, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX,
-    Sampling, SubmitError,
+    LOGIT_BIAS_MAX, LOGPROBS_MAX, Lane, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX, Sampling,
+    SubmitError,
 };
 pub use stats::Stats;
 pub use stream::{Stream, TryRecvError};

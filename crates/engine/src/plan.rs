@@ -49,35 +49,20 @@ impl Planner {
     pub fn plan(&mut self, limits: &RowLimits) {
         self.grants.clear();
         self.grants.resize(self.wishes.len(), Grant::default());
-        let interactive = self
-            .wishes
-            .iter()
-            .any(|wish| wish.lane == Lane::Interactive);
+        let interactive = self.wishes.iter().any(|wish| wish.lane == Lane::Interactive);
         let used = self.plan_lane(Lane::Interactive, limits.rows_max, limits);
         let left = limits.rows_max - used;
-        let background = if interactive {
-            limits.background.min(left)
-        } else {
-            left
-        };
+        let background = if interactive { limits.background.min(left) } else { left };
         self.plan_lane(Lane::Background, background, limits);
     }
 
     /// Shares up to `cap` rows among one lane; returns how many may be used.
     fn plan_lane(&mut self, lane: Lane, cap: usize, limits: &RowLimits) -> usize {
-        let Self {
-            wishes,
-            grants,
-            prompts,
-        } = self;
+        let Self { wishes, grants, prompts } = self;
         let mut decoding = 0;
         let mut drafting = 0;
         prompts.clear();
-        for (index, wish) in wishes
-            .iter()
-            .enumerate()
-            .filter(|(_, wish)| wish.lane == lane)
-        {
+        for (index, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.lane == lane) {
             if wish.pending > 1 {
                 prompts.push(index);
             } else if decoding < cap {
@@ -86,20 +71,9 @@ impl Planner {
                 drafting += usize::from(wish.drafts);
             }
         }
-        let budget = if decoding > 0 {
-            limits.busy
-        } else {
-            limits.idle
-        };
-        let least = if prompts.is_empty() {
-            0
-        } else {
-            PROMPT_ROWS_MIN
-        };
-        let mut spare = budget
-            .saturating_sub(decoding)
-            .max(least)
-            .min(cap - decoding);
+        let budget = if decoding > 0 { limits.busy } else { limits.idle };
+        let least = if prompts.is_empty() { 0 } else { PROMPT_ROWS_MIN };
+        let mut spare = budget.saturating_sub(decoding).max(least).min(cap - decoding);
         let mut used = decoding;
         let draft_rows = if prompts.is_empty() { spare } else { spare / 2 };
         if let Some(share) = draft_rows.checked_div(drafting) {
@@ -131,22 +105,12 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: RowLimits = RowLimits {
-        rows_max: 512,
-        idle: 512,
-        busy: 64,
-        background: 0,
-        draft: 16,
-    };
+    const LIMITS: RowLimits = RowLimits { rows_max: 512, idle: 512, busy: 64, background: 0, draft: 16 };
 
     /// `i`/`b` is the lane, the number the pending tokens, `+` a drafter: `"i1+ b40"`.
     fn wishes(text: &str) -> Vec<Wish> {
         let wish = |word: &str| Wish {
-            lane: if word.starts_with('i') {
-                Lane::Interactive
-            } else {
-                Lane::Background
-            },
+            lane: if word.starts_with('i') { Lane::Interactive } else { Lane::Background },
             pending: word[1..].trim_end_matches('+').parse().unwrap(),
             drafts: word.ends_with('+'),
         };
@@ -156,54 +120,22 @@ mod tests {
     #[test]
     fn table() {
         let check = |text: &str, limits: RowLimits, want: &[(usize, usize)]| {
-            let mut planner = Planner {
-                wishes: wishes(text),
-                ..Planner::default()
-            };
+            let mut planner = Planner { wishes: wishes(text), ..Planner::default() };
             planner.plan(&limits);
-            let got: Vec<(usize, usize)> = planner
-                .grants
-                .iter()
-                .map(|g| (g.rows, g.draft_max))
-                .collect();
+            let got: Vec<(usize, usize)> = planner.grants.iter().map(|g| (g.rows, g.draft_max)).collect();
             assert_eq!(got, want, "{text}");
         };
         check("i4000", LIMITS, &[(512, 0)]);
         check("i4000 i1", LIMITS, &[(63, 0), (1, 0)]);
         check("i4000 i10", LIMITS, &[(502, 0), (10, 0)]);
-        check(
-            "i300 i300",
-            RowLimits {
-                rows_max: 100,
-                ..LIMITS
-            },
-            &[(50, 0), (50, 0)],
-        );
+        check("i300 i300", RowLimits { rows_max: 100, ..LIMITS }, &[(50, 0), (50, 0)]);
         check("i1+", LIMITS, &[(1, 16)]);
         check("i1+ i1 i4000", LIMITS, &[(1, 16), (1, 0), (46, 0)]);
         check("b1 i1 b4000", LIMITS, &[(0, 0), (1, 0), (0, 0)]);
-        check(
-            "b1 i1 b4000",
-            RowLimits {
-                background: 4,
-                ..LIMITS
-            },
-            &[(1, 0), (1, 0), (3, 0)],
-        );
+        check("b1 i1 b4000", RowLimits { background: 4, ..LIMITS }, &[(1, 0), (1, 0), (3, 0)]);
         check("b1+ b4000", LIMITS, &[(1, 16), (47, 0)]);
-        check(
-            "i1 i1 i1 i9",
-            RowLimits { busy: 2, ..LIMITS },
-            &[(1, 0), (1, 0), (1, 0), (8, 0)],
-        );
-        check(
-            "i1 i1 i1",
-            RowLimits {
-                rows_max: 2,
-                ..LIMITS
-            },
-            &[(1, 0), (1, 0), (0, 0)],
-        );
+        check("i1 i1 i1 i9", RowLimits { busy: 2, ..LIMITS }, &[(1, 0), (1, 0), (1, 0), (8, 0)]);
+        check("i1 i1 i1", RowLimits { rows_max: 2, ..LIMITS }, &[(1, 0), (1, 0), (0, 0)]);
     }
 
     proptest! {

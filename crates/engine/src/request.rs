@@ -123,22 +123,11 @@ impl Request {
             return Err(SubmitError::EmptyPrompt);
         }
         if self.prompt.len() >= bounds.tokens_max {
-            return Err(SubmitError::TooLong {
-                tokens: self.prompt.len(),
-                limit: bounds.tokens_max.saturating_sub(1),
-            });
+            return Err(SubmitError::TooLong { tokens: self.prompt.len(), limit: bounds.tokens_max.saturating_sub(1) });
         }
         let bias = self.sampling.logit_bias.iter().map(|(token, _)| token);
-        if let Some(&token) = self
-            .prompt
-            .iter()
-            .chain(bias)
-            .find(|&&t| t as usize >= bounds.vocab)
-        {
-            return Err(SubmitError::UnknownToken {
-                token,
-                vocab: bounds.vocab,
-            });
+        if let Some(&token) = self.prompt.iter().chain(bias).find(|&&t| t as usize >= bounds.vocab) {
+            return Err(SubmitError::UnknownToken { token, vocab: bounds.vocab });
         }
         self.check_stops(bounds)?;
         self.sampling.check()
@@ -152,16 +141,10 @@ impl Request {
             within("bytes of a stop string", string.len(), STOP_BYTES_MAX)?;
         }
         if strings.iter().any(Vec::is_empty) {
-            return Err(SubmitError::BadSetting {
-                setting: "stop string",
-                rule: "not empty",
-            });
+            return Err(SubmitError::BadSetting { setting: "stop string", rule: "not empty" });
         }
         if !strings.is_empty() && !bounds.has_token_bytes {
-            return Err(SubmitError::BadSetting {
-                setting: "stop string",
-                rule: "off: no token bytes",
-            });
+            return Err(SubmitError::BadSetting { setting: "stop string", rule: "off: no token bytes" });
         }
         Ok(())
     }
@@ -170,37 +153,17 @@ impl Request {
 impl Sampling {
     fn check(&self) -> Result<(), SubmitError> {
         let rules = [
-            (
-                "temperature",
-                "0 to 100",
-                (0.0..=100.0).contains(&self.temperature),
-            ),
-            (
-                "top_p",
-                "above 0, up to 1",
-                self.top_p > 0.0 && self.top_p <= 1.0,
-            ),
+            ("temperature", "0 to 100", (0.0..=100.0).contains(&self.temperature)),
+            ("top_p", "above 0, up to 1", self.top_p > 0.0 && self.top_p <= 1.0),
             ("min_p", "0 to 1", (0.0..=1.0).contains(&self.min_p)),
             (
                 "repetition_penalty",
                 "above 0, up to 100",
                 self.repetition_penalty > 0.0 && self.repetition_penalty <= 100.0,
             ),
-            (
-                "presence_penalty",
-                "-100 to 100",
-                self.presence_penalty.abs() <= 100.0,
-            ),
-            (
-                "frequency_penalty",
-                "-100 to 100",
-                self.frequency_penalty.abs() <= 100.0,
-            ),
-            (
-                "logit_bias",
-                "numbers",
-                self.logit_bias.iter().all(|(_, bias)| bias.is_finite()),
-            ),
+            ("presence_penalty", "-100 to 100", self.presence_penalty.abs() <= 100.0),
+            ("frequency_penalty", "-100 to 100", self.frequency_penalty.abs() <= 100.0),
+            ("logit_bias", "numbers", self.logit_bias.iter().all(|(_, bias)| bias.is_finite())),
         ];
         within("logit_bias entries", self.logit_bias.len(), LOGIT_BIAS_MAX)?;
         within("logprobs", self.logprobs.unwrap_or(0), LOGPROBS_MAX)?;
@@ -221,11 +184,7 @@ pub(crate) struct Bounds {
 }
 
 fn within(what: &'static str, count: usize, limit: usize) -> Result<(), SubmitError> {
-    if count > limit {
-        Err(SubmitError::TooMany { what, count, limit })
-    } else {
-        Ok(())
-    }
+    if count > limit { Err(SubmitError::TooMany { what, count, limit }) } else { Ok(()) }
 }
 
 /// Why a request was not accepted.

@@ -37,12 +37,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    pub fn new(
-        backend: Box<dyn Backend>,
-        options: &EngineOptions,
-        tokens_max: usize,
-        shared: Arc<Shared>,
-    ) -> Self {
+    pub fn new(backend: Box<dyn Backend>, options: &EngineOptions, tokens_max: usize, shared: Arc<Shared>) -> Self {
         let info = backend.info();
         let limits = RowLimits {
             rows_max: info.rows_max,
@@ -71,10 +66,7 @@ impl Runner {
     /// Runs until the engine is closed. Whatever is unfinished then is ended by `Drop`.
     pub fn run(mut self) {
         self.settle();
-        while self
-            .shared
-            .receive(self.scheduler.is_idle(), &mut self.arrived)
-        {
+        while self.shared.receive(self.scheduler.is_idle(), &mut self.arrived) {
             let begun = Instant::now();
             self.turn();
             self.stats.busy_seconds += begun.elapsed().as_secs_f64();
@@ -88,10 +80,7 @@ impl Runner {
             self.scheduler.enqueue(sequence);
         }
         self.scheduler.take_cancelled(&mut self.cancelled);
-        let cancelled = self
-            .cancelled
-            .drain(..)
-            .map(|sequence| (sequence, FinishReason::Cancelled.into()));
+        let cancelled = self.cancelled.drain(..).map(|sequence| (sequence, FinishReason::Cancelled.into()));
         self.ended.extend(cancelled);
         self.release_ended(0);
 
@@ -102,12 +91,7 @@ impl Runner {
         });
         self.scheduler.schedule(self.vocab, self.tokens_max);
         let released = self.ended.len();
-        if self
-            .scheduler
-            .running
-            .iter()
-            .any(|sequence| sequence.rows > 0)
-        {
+        if self.scheduler.running.iter().any(|sequence| sequence.rows > 0) {
             match self.forward() {
                 Ok(()) => self.absorb(),
                 Err(end) => self.fail_step(&end),
@@ -117,12 +101,7 @@ impl Runner {
     }
 
     fn forward(&mut self) -> Result<(), End> {
-        let chunks = self
-            .scheduler
-            .running
-            .iter()
-            .filter(|sequence| sequence.rows > 0)
-            .map(|s| s.chunk());
+        let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
         let begun = Instant::now();
         let result = self.backend.forward(&batch, &mut self.logits);
@@ -131,10 +110,7 @@ impl Runner {
         let wanted: usize = batch.iter().map(rows_wanted).sum();
         result.map_err(|error| End::error(ErrorKind::Device, error))?;
         if self.logits.len() != wanted * self.vocab {
-            return Err(End::error(
-                ErrorKind::Internal,
-                "the backend returned the wrong number of logits",
-            ));
+            return Err(End::error(ErrorKind::Internal, "the backend returned the wrong number of logits"));
         }
         Ok(())
     }
@@ -174,9 +150,7 @@ impl Runner {
             match end {
                 Some(end) => self.ended.push((self.scheduler.running.remove(index), end)),
                 None => {
-                    self.scheduler
-                        .pool
-                        .commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+                    self.scheduler.pool.commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
                     index += 1;
                 }
             }
@@ -185,11 +159,7 @@ impl Runner {
 
     /// Ends every sequence of a step that failed; the others go on.
     fn fail_step(&mut self, end: &End) {
-        for mut sequence in self
-            .scheduler
-            .running
-            .extract_if(.., |sequence| sequence.rows > 0)
-        {
+        for mut sequence in self.scheduler.running.extract_if(.., |sequence| sequence.rows > 0) {
             sequence.abandon_step();
             self.ended.push((sequence, end.clone()));
         }
@@ -203,9 +173,7 @@ impl Runner {
                 FinishReason::Error { .. } => sequence.table.committed_tokens(),
                 _ => sequence.kv_len,
             };
-            self.scheduler
-                .pool
-                .release(&mut sequence.table, &sequence.tokens[..valid]);
+            self.scheduler.pool.release(&mut sequence.table, &sequence.tokens[..valid]);
             self.shared.forget(sequence.id);
             if !sequence.is_started() {
                 self.shared.left_queue(sequence.lane);
@@ -217,15 +185,9 @@ impl Runner {
     fn settle(&mut self) {
         let scheduler = &self.scheduler;
         for lane in Lane::ALL {
-            let running = scheduler
-                .running
-                .iter()
-                .filter(|sequence| sequence.lane == lane);
+            let running = scheduler.running.iter().filter(|sequence| sequence.lane == lane);
             self.stats.running[lane.index()] = running.count();
-            let preempted = scheduler
-                .waiting(lane)
-                .iter()
-                .filter(|sequence| sequence.is_started());
+            let preempted = scheduler.waiting(lane).iter().filter(|sequence| sequence.is_started());
             self.stats.preempted[lane.index()] = preempted.count();
         }
         self.stats.blocks = scheduler.pool.counts();
@@ -246,20 +208,13 @@ impl Drop for Runner {
         };
         self.shared.close();
         self.shared.receive(true, &mut self.arrived);
-        self.arrived
-            .drain(..)
-            .for_each(|sequence| self.scheduler.enqueue(sequence));
+        self.arrived.drain(..).for_each(|sequence| self.scheduler.enqueue(sequence));
         self.scheduler.take_all(&mut self.cancelled);
-        let rest = self
-            .cancelled
-            .drain(..)
-            .map(|sequence| (sequence, end.clone()));
+        let rest = self.cancelled.drain(..).map(|sequence| (sequence, end.clone()));
         self.ended.extend(rest);
         if std::thread::panicking() {
             // The pool may be half changed: leave it alone and only tell the readers.
-            self.ended
-                .drain(..)
-                .for_each(|(mut sequence, end)| sequence.finish(end));
+            self.ended.drain(..).for_each(|(mut sequence, end)| sequence.finish(end));
         } else {
             self.release_ended(0);
             self.settle();

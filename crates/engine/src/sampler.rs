@@ -53,16 +53,9 @@ impl Sampler {
     /// `seed` is used when the settings name none.
     pub fn new(settings: Sampling, seed: u64, prompt: &[u32]) -> Self {
         let seed = settings.seed.unwrap_or(seed);
-        let mut sampler = Self {
-            settings,
-            seed,
-            generated: HashMap::new(),
-            window: HashMap::new(),
-        };
+        let mut sampler = Self { settings, seed, generated: HashMap::new(), window: HashMap::new() };
         if sampler.penalises_repetition() {
-            let start = prompt
-                .len()
-                .saturating_sub(sampler.settings.repetition_window);
+            let start = prompt.len().saturating_sub(sampler.settings.repetition_window);
             for &token in &prompt[start..] {
                 *sampler.window.entry(token).or_default() += 1;
             }
@@ -75,12 +68,7 @@ impl Sampler {
     }
 
     /// Picks the token for `position` and describes it. The row is left as it was.
-    pub fn sample(
-        &self,
-        row: &mut [f32],
-        position: usize,
-        scratch: &mut Scratch,
-    ) -> Result<TokenOut, SampleError> {
+    pub fn sample(&self, row: &mut [f32], position: usize, scratch: &mut Scratch) -> Result<TokenOut, SampleError> {
         self.adjust(row, &mut scratch.undo);
         let picked = self.pick(row, position, scratch);
         for (token, logit) in scratch.undo.drain(..).rev() {
@@ -88,24 +76,12 @@ impl Sampler {
         }
         let id = picked?;
         let Some(count) = self.settings.logprobs else {
-            return Ok(TokenOut {
-                id,
-                logprob: None,
-                top: Vec::new(),
-            });
+            return Ok(TokenOut { id, logprob: None, top: Vec::new() });
         };
         let log_sum = math::log_sum_exp(row).ok_or(SampleError::NotANumber)?;
         select::top_k(row, count, &mut scratch.candidates);
-        let top = scratch
-            .candidates
-            .iter()
-            .map(|&(token, logit)| (token, logit - log_sum))
-            .collect();
-        Ok(TokenOut {
-            id,
-            logprob: Some(row[id as usize] - log_sum),
-            top,
-        })
+        let top = scratch.candidates.iter().map(|&(token, logit)| (token, logit - log_sum)).collect();
+        Ok(TokenOut { id, logprob: Some(row[id as usize] - log_sum), top })
     }
 
     /// Counts the last of `tokens`, which was just generated.
@@ -120,10 +96,7 @@ impl Sampler {
             return;
         }
         *self.window.entry(token).or_default() += 1;
-        let leaving = before
-            .len()
-            .checked_sub(self.settings.repetition_window)
-            .map(|i| before[i]);
+        let leaving = before.len().checked_sub(self.settings.repetition_window).map(|i| before[i]);
         if let Some(leaving) = leaving
             && let Some(count) = self.window.get_mut(&leaving)
         {
@@ -152,56 +125,30 @@ impl Sampler {
         let penalty = self.settings.repetition_penalty;
         for &token in self.window.keys() {
             change(token, &|logit| {
-                if logit > 0.0 {
-                    logit / penalty
-                } else {
-                    logit * penalty
-                }
+                if logit > 0.0 { logit / penalty } else { logit * penalty }
             });
         }
-        let (presence, frequency) = (
-            self.settings.presence_penalty,
-            self.settings.frequency_penalty,
-        );
+        let (presence, frequency) = (self.settings.presence_penalty, self.settings.frequency_penalty);
         for (&token, &count) in &self.generated {
             change(token, &|logit| logit - presence - frequency * count as f32);
         }
     }
 
-    fn pick(
-        &self,
-        row: &[f32],
-        position: usize,
-        scratch: &mut Scratch,
-    ) -> Result<u32, SampleError> {
+    fn pick(&self, row: &[f32], position: usize, scratch: &mut Scratch) -> Result<u32, SampleError> {
         let max = math::max(row).ok_or(SampleError::NotANumber)?;
         if self.settings.temperature < TEMPERATURE_MIN {
             return Ok(math::first_equal(row, max));
         }
         let random = hash::uniform(self.seed, position);
-        let Scratch {
-            weights,
-            run_sums,
-            candidates,
-            ..
-        } = scratch;
-        let Sampling {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            ..
-        } = self.settings;
+        let Scratch { weights, run_sums, candidates, .. } = scratch;
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.settings;
         let total = if top_k > 0 && top_k < row.len() {
             select::top_k(row, top_k, candidates);
             for (_, logit) in candidates.iter_mut() {
                 *logit = math::exp((*logit - max) / temperature);
             }
             candidates.retain(|&(_, weight)| weight >= min_p);
-            candidates
-                .iter()
-                .map(|&(_, weight)| f64::from(weight))
-                .sum()
+            candidates.iter().map(|&(_, weight)| f64::from(weight)).sum()
         } else {
             math::weigh(row, max, temperature, min_p, weights, run_sums);
             if top_p >= 1.0 {

@@ -57,10 +57,7 @@ impl Scheduler {
 
     /// Takes out every sequence whose reader no longer wants it.
     pub fn take_cancelled(&mut self, out: &mut Vec<Sequence>) {
-        out.extend(
-            self.running
-                .extract_if(.., |sequence| sequence.is_cancelled()),
-        );
+        out.extend(self.running.extract_if(.., |sequence| sequence.is_cancelled()));
         for queue in &mut self.waiting {
             while let Some(index) = queue.iter().position(|sequence| sequence.is_cancelled()) {
                 out.extend(queue.remove(index));
@@ -111,11 +108,7 @@ impl Scheduler {
 
     /// Decides how many rows each running sequence gets in the next step, and makes room for them.
     pub fn schedule(&mut self, vocab: usize, tokens_max: usize) {
-        let wish = |s: &Sequence| Wish {
-            lane: s.lane,
-            pending: s.pending(),
-            drafts: s.has_drafter(),
-        };
+        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.has_drafter() };
         self.planner.wishes.clear();
         self.planner.wishes.extend(self.running.iter().map(wish));
         self.planner.plan(&self.limits);
@@ -151,14 +144,7 @@ impl Scheduler {
     /// for one prompt then read it once.
     fn will_be_cached(&self, head: &Sequence, cached: usize) -> bool {
         self.running.iter().any(|other| {
-            let common = || {
-                other
-                    .tokens
-                    .iter()
-                    .zip(&head.tokens)
-                    .take_while(|(a, b)| a == b)
-                    .count()
-            };
+            let common = || other.tokens.iter().zip(&head.tokens).take_while(|(a, b)| a == b).count();
             other.lane <= head.lane && other.pending() > 1 && {
                 let shared = common().min(head.tokens.len() - 1) / BLOCK * BLOCK;
                 shared > cached.max(other.kv_len)
@@ -168,8 +154,7 @@ impl Scheduler {
 
     /// Blocks that running sequences still need for the tokens they have.
     fn promised(&self) -> usize {
-        let missing =
-            |s: &Sequence| blocks_for(s.tokens.len() + 1).saturating_sub(s.table.blocks().len());
+        let missing = |s: &Sequence| blocks_for(s.tokens.len() + 1).saturating_sub(s.table.blocks().len());
         self.running.iter().map(missing).sum()
     }
 
@@ -189,27 +174,18 @@ impl Scheduler {
     fn make_room(&mut self, index: usize) {
         while self.running[index].rows > 0 {
             let sequence = &mut self.running[index];
-            if self
-                .pool
-                .reserve(&mut sequence.table, sequence.kv_len + sequence.rows)
-            {
+            if self.pool.reserve(&mut sequence.table, sequence.kv_len + sequence.rows) {
                 return;
             }
             let lane = sequence.lane;
-            let victim = self
-                .youngest(Lane::Background)
-                .or_else(|| self.youngest(lane));
+            let victim = self.youngest(Lane::Background).or_else(|| self.youngest(lane));
             self.vacate(victim.expect("the sequence itself is running"));
         }
     }
 
     /// Preempts a background sequence for the benefit of `lane`; false when there is none.
     fn yield_background(&mut self, lane: Lane) -> bool {
-        let victim = if lane == Lane::Interactive {
-            self.youngest(Lane::Background)
-        } else {
-            None
-        };
+        let victim = if lane == Lane::Interactive { self.youngest(Lane::Background) } else { None };
         let Some(victim) = victim else { return false };
         self.vacate(victim);
         self.requeue_preempted();
@@ -217,18 +193,13 @@ impl Scheduler {
     }
 
     fn youngest(&self, lane: Lane) -> Option<usize> {
-        let candidates = self
-            .running
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.lane == lane && !s.preempted);
+        let candidates = self.running.iter().enumerate().filter(|(_, s)| s.lane == lane && !s.preempted);
         candidates.max_by_key(|(_, s)| s.id).map(|(index, _)| index)
     }
 
     fn vacate(&mut self, index: usize) {
         let sequence = &mut self.running[index];
-        self.pool
-            .release(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+        self.pool.release(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
         (sequence.kv_len, sequence.rows, sequence.preempted) = (0, 0, true);
         self.preemptions += 1;
     }

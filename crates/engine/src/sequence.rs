@@ -10,9 +10,7 @@ use model::{Chunk, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::draft::Drafter;
-use crate::event::{
-    ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage,
-};
+use crate::event::{ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 use crate::request::{Lane, Request};
 use crate::sampler::{Sampler, Scratch};
 use crate::stop::StopMatcher;
@@ -52,20 +50,13 @@ pub(crate) struct End {
 
 impl From<FinishReason> for End {
     fn from(reason: FinishReason) -> Self {
-        Self {
-            reason,
-            tail: Vec::new(),
-        }
+        Self { reason, tail: Vec::new() }
     }
 }
 
 impl End {
     pub fn error(kind: ErrorKind, error: impl std::fmt::Display) -> Self {
-        FinishReason::Error {
-            kind,
-            text: error.to_string(),
-        }
-        .into()
+        FinishReason::Error { kind, text: error.to_string() }.into()
     }
 }
 
@@ -87,10 +78,7 @@ impl Sequence {
             kv_len: 0,
             table: BlockTable::default(),
             rows: 0,
-            usage: Usage {
-                prompt: request.prompt.len(),
-                ..Usage::default()
-            },
+            usage: Usage { prompt: request.prompt.len(), ..Usage::default() },
             preempted: false,
             max_tokens: request.max_tokens,
             sampler: Sampler::new(request.sampling, seed, &request.prompt),
@@ -132,12 +120,7 @@ impl Sequence {
         self.started = Some(Instant::now());
         self.usage.cached = cached;
         let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
-        Some(Started {
-            prompt_tokens,
-            cached_tokens: cached,
-            miss,
-            seed,
-        })
+        Some(Started { prompt_tokens, cached_tokens: cached, miss, seed })
     }
 
     pub fn announce(&self, started: Started) {
@@ -153,11 +136,7 @@ impl Sequence {
             && max > 0
         {
             drafter.propose(&self.tokens, max, &mut self.draft);
-            let known = self
-                .draft
-                .iter()
-                .take_while(|&&token| (token as usize) < vocab)
-                .count();
+            let known = self.draft.iter().take_while(|&&token| (token as usize) < vocab).count();
             self.draft.truncate(known.min(max));
         }
         self.draft.len()
@@ -178,12 +157,7 @@ impl Sequence {
             true if self.draft.is_empty() => Want::Last,
             true => Want::All,
         };
-        Chunk {
-            tokens,
-            start: self.kv_len,
-            blocks: self.table.blocks(),
-            want,
-        }
+        Chunk { tokens, start: self.kv_len, blocks: self.table.blocks(), want }
     }
 
     /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.
@@ -202,10 +176,7 @@ impl Sequence {
         let mut accepted = 0;
         for (index, row) in logits.chunks_exact_mut(intake.vocab).enumerate() {
             end = self.next_token(row, intake);
-            let right = self
-                .draft
-                .get(index)
-                .is_some_and(|drafted| self.tokens.last() == Some(drafted));
+            let right = self.draft.get(index).is_some_and(|drafted| self.tokens.last() == Some(drafted));
             accepted += usize::from(right);
             if end.is_some() || !right {
                 break;
@@ -238,12 +209,7 @@ impl Sequence {
             end.reason = FinishReason::SlowReader;
         }
         let (usage, timings) = (self.usage, self.timings());
-        self.mailbox.finish(Finished {
-            reason: end.reason,
-            tail: end.tail,
-            usage,
-            timings,
-        });
+        self.mailbox.finish(Finished { reason: end.reason, tail: end.tail, usage, timings });
     }
 
     fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
@@ -260,10 +226,7 @@ impl Sequence {
             return Some(FinishReason::StopToken(id).into());
         }
         if let Some(tail) = self.stop.push(token, intake.token_bytes, intake.out) {
-            return Some(End {
-                reason: FinishReason::Stop,
-                tail,
-            });
+            return Some(End { reason: FinishReason::Stop, tail });
         }
         if self.usage.generated >= self.max_tokens {
             return Some(FinishReason::Length.into());
@@ -286,10 +249,7 @@ impl Sequence {
     fn timings(&self) -> Timings {
         let now = Instant::now();
         let started = self.started.unwrap_or(now);
-        let mut timings = Timings {
-            queued: started - self.submitted,
-            ..Timings::default()
-        };
+        let mut timings = Timings { queued: started - self.submitted, ..Timings::default() };
         if let Some(first) = self.first_token {
             timings.prefill = first - started;
             timings.first_token = first - self.submitted;

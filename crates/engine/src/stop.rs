@@ -30,11 +30,7 @@ impl Automaton {
             matched += usize::from(string[i] == string[matched]);
             fallback[i] = matched;
         }
-        Self {
-            string,
-            fallback,
-            matched: 0,
-        }
+        Self { string, fallback, matched: 0 }
     }
 
     /// True when `byte` completes the string.
@@ -59,32 +55,19 @@ pub(crate) struct StopMatcher {
 
 impl StopMatcher {
     pub fn new(strings: Vec<Vec<u8>>) -> Self {
-        Self {
-            automata: strings.into_iter().map(Automaton::new).collect(),
-            held: VecDeque::new(),
-            bytes: 0,
-        }
+        Self { automata: strings.into_iter().map(Automaton::new).collect(), held: VecDeque::new(), bytes: 0 }
     }
 
     /// Takes one token and appends to `out` those that can be published. `Some` when a stop string is complete: the
     /// bytes before it that belong to no whole token.
-    pub fn push(
-        &mut self,
-        token: TokenOut,
-        table: &TokenBytes,
-        out: &mut Vec<TokenOut>,
-    ) -> Option<Vec<u8>> {
+    pub fn push(&mut self, token: TokenOut, table: &TokenBytes, out: &mut Vec<TokenOut>) -> Option<Vec<u8>> {
         if self.automata.is_empty() {
             out.push(token);
             return None;
         }
         let bytes = table.get(token.id);
         for (index, &byte) in bytes.iter().enumerate() {
-            let complete = self
-                .automata
-                .iter_mut()
-                .filter_map(|a| a.feed(byte).then_some(a.string.len()))
-                .max();
+            let complete = self.automata.iter_mut().filter_map(|a| a.feed(byte).then_some(a.string.len())).max();
             if let Some(length) = complete {
                 let start = self.bytes + index + 1 - length;
                 self.held.push_back((token, self.bytes + bytes.len()));
@@ -128,21 +111,13 @@ mod tests {
     use super::*;
 
     fn token(id: u32) -> TokenOut {
-        TokenOut {
-            id,
-            logprob: None,
-            top: Vec::new(),
-        }
+        TokenOut { id, logprob: None, top: Vec::new() }
     }
 
     /// What is published when `text` is cut into tokens at `cuts`, and whether it stopped. Checks after every token
     /// that no published byte belongs to a stop string.
     fn stream(text: &[u8], cuts: &[usize], stops: &[&[u8]]) -> (Vec<u8>, bool) {
-        let mut edges: Vec<usize> = cuts
-            .iter()
-            .map(|c| c % (text.len() + 1))
-            .chain([0, text.len()])
-            .collect();
+        let mut edges: Vec<usize> = cuts.iter().map(|c| c % (text.len() + 1)).chain([0, text.len()]).collect();
         edges.sort_unstable();
         let table: TokenBytes = edges.windows(2).map(|w| &text[w[0]..w[1]]).collect();
         let mut matcher = StopMatcher::new(stops.iter().map(|s| s.to_vec()).collect());
@@ -165,11 +140,7 @@ mod tests {
     /// The plain definition: the string that completes first, the longest on ties.
     fn naive(text: &[u8], stops: &[&[u8]]) -> (Vec<u8>, bool) {
         for end in 1..=text.len() {
-            let longest = stops
-                .iter()
-                .filter(|s| text[..end].ends_with(s))
-                .map(|s| s.len())
-                .max();
+            let longest = stops.iter().filter(|s| text[..end].ends_with(s)).map(|s| s.len()).max();
             if let Some(length) = longest {
                 return (text[..end - length].to_vec(), true);
             }
@@ -183,11 +154,7 @@ mod tests {
             let stops: Vec<&[u8]> = stops.iter().map(|s| s.as_bytes()).collect();
             for cut in 0..=text.len() {
                 let got = stream(text.as_bytes(), &[cut], &stops);
-                assert_eq!(
-                    got,
-                    (want.as_bytes().to_vec(), stopped),
-                    "{text:?} cut at {cut}"
-                );
+                assert_eq!(got, (want.as_bytes().to_vec(), stopped), "{text:?} cut at {cut}");
             }
         };
         check("hello", &[], "hello", false);

@@ -129,13 +129,7 @@ impl Slots {
 
 impl Mailbox {
     pub fn new(tokens_max: usize, on_ready: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
-        Self {
-            slots: Mutex::default(),
-            ready: Condvar::new(),
-            cancelled: AtomicBool::new(false),
-            on_ready,
-            tokens_max,
-        }
+        Self { slots: Mutex::default(), ready: Condvar::new(), cancelled: AtomicBool::new(false), on_ready, tokens_max }
     }
 
     pub fn start(&self, started: Started) {
@@ -188,17 +182,13 @@ impl Mailbox {
     }
 
     fn wait<'a>(&self, slots: MutexGuard<'a, Slots>) -> MutexGuard<'a, Slots> {
-        self.ready
-            .wait(slots)
-            .unwrap_or_else(PoisonError::into_inner)
+        self.ready.wait(slots).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox")
-            .field("cancelled", &self.is_cancelled())
-            .finish_non_exhaustive()
+        f.debug_struct("Mailbox").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
     }
 }
 
@@ -210,21 +200,11 @@ mod tests {
     use crate::event::{FinishReason, Timings, Usage};
 
     fn tokens(ids: std::ops::Range<u32>) -> Vec<TokenOut> {
-        ids.map(|id| TokenOut {
-            id,
-            logprob: None,
-            top: Vec::new(),
-        })
-        .collect()
+        ids.map(|id| TokenOut { id, logprob: None, top: Vec::new() }).collect()
     }
 
     fn finished(reason: FinishReason) -> Finished {
-        Finished {
-            reason,
-            tail: Vec::new(),
-            usage: Usage::default(),
-            timings: Timings::default(),
-        }
+        Finished { reason, tail: Vec::new(), usage: Usage::default(), timings: Timings::default() }
     }
 
     #[test]
@@ -237,17 +217,9 @@ mod tests {
         let mailbox = Arc::new(Mailbox::new(4, Some(on_ready)));
         let stream = Stream::new(RequestId(1), Arc::clone(&mailbox));
         assert_eq!(stream.try_recv(), Err(TryRecvError::Empty));
-        assert_eq!(
-            stream.recv_timeout(Duration::ZERO),
-            Err(TryRecvError::Empty)
-        );
+        assert_eq!(stream.recv_timeout(Duration::ZERO), Err(TryRecvError::Empty));
 
-        let started = Started {
-            prompt_tokens: 3,
-            cached_tokens: 0,
-            miss: None,
-            seed: 1,
-        };
+        let started = Started { prompt_tokens: 3, cached_tokens: 0, miss: None, seed: 1 };
         mailbox.start(started.clone());
         mailbox.push(&mut tokens(0..2)).unwrap();
         mailbox.push(&mut tokens(2..4)).unwrap();
@@ -257,11 +229,8 @@ mod tests {
         assert!(calls.load(Ordering::Relaxed) >= 4);
 
         let events: Vec<Event> = std::iter::from_fn(|| stream.recv()).collect();
-        let want = [
-            Event::Started(started),
-            Event::Tokens(tokens(0..4)),
-            Event::Finished(finished(FinishReason::SlowReader)),
-        ];
+        let want =
+            [Event::Started(started), Event::Tokens(tokens(0..4)), Event::Finished(finished(FinishReason::SlowReader))];
         assert_eq!(events, want);
         assert_eq!(stream.try_recv(), Err(TryRecvError::Ended));
         assert!(!mailbox.is_cancelled());

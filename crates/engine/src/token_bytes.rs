@@ -31,9 +31,7 @@ impl<B: AsRef<[u8]>> FromIterator<B> for TokenBytes {
         let mut table = Self::default();
         for bytes in tokens {
             table.arena.extend_from_slice(bytes.as_ref());
-            table
-                .ends
-                .push(u32::try_from(table.arena.len()).expect("a vocabulary is under 4 GiB"));
+            table.ends.push(u32::try_from(table.arena.len()).expect("a vocabulary is under 4 GiB"));
         }
         table
     }
@@ -46,10 +44,7 @@ mod tests {
     #[test]
     fn spans_are_found_by_id() {
         let table: TokenBytes = ["ab", "", "c"].into_iter().collect();
-        assert_eq!(
-            [table.get(0), table.get(1), table.get(2), table.get(3)],
-            [b"ab", &b""[..], b"c", b""]
-        );
+        assert_eq!([table.get(0), table.get(1), table.get(2), table.get(3)], [b"ab", &b""[..], b"c", b""]);
         assert!(TokenBytes::default().is_empty());
     }
 }

@@ -61,12 +61,7 @@ impl Activations {
             wide.sums_16 = vec![0; n / 16];
             wide.sums_32 = vec![0; n / 32];
         }
-        Activations {
-            columns,
-            values,
-            small,
-            wide,
-        }
+        Activations { columns, values, small, wide }
     }
 
     /// One row of floats.
@@ -88,11 +83,7 @@ impl Activations {
         };
         let quants = &form.quants[row * self.columns..][..self.columns];
         let scales = &form.scales[row * self.columns / block..];
-        quants
-            .iter()
-            .enumerate()
-            .map(|(i, &q)| f32::from(q) * scales[i / block])
-            .collect()
+        quants.iter().enumerate().map(|(i, &q)| f32::from(q) * scales[i / block]).collect()
     }
 }
 
@@ -100,17 +91,9 @@ impl Quantised {
     /// Splits off the rows one by one.
     pub(crate) fn row(&mut self, row: usize, columns: usize) -> QuantisedRow<'_> {
         fn part<T>(all: &mut [T], row: usize, length: usize) -> &mut [T] {
-            if all.is_empty() {
-                all
-            } else {
-                &mut all[row * length..][..length]
-            }
+            if all.is_empty() { all } else { &mut all[row * length..][..length] }
         }
-        let block = if self.sums_16.is_empty() {
-            SMALL
-        } else {
-            SUPER
-        };
+        let block = if self.sums_16.is_empty() { SMALL } else { SUPER };
         let group = if self.sums_16.is_empty() { 32 } else { 16 };
         QuantisedRow {
             quants: part(&mut self.quants, row, columns),
@@ -157,10 +140,7 @@ pub(crate) fn quantize_super(values: &[f32], row: &mut QuantisedRow<'_>) {
             *q = (x * inverse).round_ties_even() as i8;
         }
         for g in b * 16..(b + 1) * 16 {
-            let sum = row.quants[g * 16..][..16]
-                .iter()
-                .map(|&q| i32::from(q))
-                .sum();
+            let sum = row.quants[g * 16..][..16].iter().map(|&q| i32::from(q)).sum();
             set_sum_16(g, sum, row);
         }
     }
@@ -171,10 +151,6 @@ pub(crate) fn quantize_super(values: &[f32], row: &mut QuantisedRow<'_>) {
 pub(crate) fn set_sum_16(g: usize, sum: i32, row: &mut QuantisedRow<'_>) {
     row.negated_sums[g] = -sum;
     row.sums_16[g] = sum as i16;
-    let both = if g % 2 == 0 {
-        sum as i16
-    } else {
-        row.sums_32[g / 2] + sum as i16
-    };
+    let both = if g % 2 == 0 { sum as i16 } else { row.sums_32[g / 2] + sum as i16 };
     row.sums_32[g / 2] = both;
 }

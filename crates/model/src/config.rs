@@ -193,9 +193,7 @@ fn rope(
     }
     let original = keys.optional_count("rope.scaling.original_context_length", 1 << 24)?;
     let (scaling, context) = match (kind, options.yarn_factor) {
-        ("none", Some(factor)) => {
-            (Scaling::Yarn { factor, original: trained }, (trained as f32 * factor) as usize)
-        }
+        ("none", Some(factor)) => (Scaling::Yarn { factor, original: trained }, (trained as f32 * factor) as usize),
         ("none", None) => (Scaling::None, trained),
         ("linear", _) => (Scaling::Linear { factor }, trained),
         ("yarn", _) => (Scaling::Yarn { factor, original: original.unwrap_or(trained) }, trained),

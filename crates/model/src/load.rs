@@ -124,9 +124,7 @@ impl Loader<'_> {
                 None => FeedForward::Dense(Expert { gate: next(), up: next(), down: next() }),
                 Some(experts) => FeedForward::Experts {
                     router: next(),
-                    experts: (0..experts.count)
-                        .map(|_| Expert { gate: next(), up: next(), down: next() })
-                        .collect(),
+                    experts: (0..experts.count).map(|_| Expert { gate: next(), up: next(), down: next() }).collect(),
                 },
             },
         })

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use model::gguf::{Array, Gguf, StringArray, Format, Value};
+use model::gguf::{Array, Format, Gguf, StringArray, Value};
 use testkit::gguf::{GgufWriter, real_model};
 
 struct Counting;
@@ -100,35 +100,17 @@ fn everything() -> Vec<u8> {
         ("a.i64", Value::Array(Array::I64(vec![7; 50]))),
         ("a.f64", Value::Array(Array::F64(vec![7.0; 50]))),
     ];
-    let writer = values
-        .into_iter()
-        .fold(GgufWriter::new(), |writer, (key, value)| {
-            writer.meta(key, value)
-        });
+    let writer = values.into_iter().fold(GgufWriter::new(), |writer, (key, value)| writer.meta(key, value));
     let writer = Format::ALL.into_iter().fold(writer.alignment(64), |writer, kind| {
         let bytes = kind.tensor_bytes(&[256, 2]).unwrap();
-        writer.tensor(
-            format!("blk.0.{}", kind.name()),
-            &[256, 2],
-            kind,
-            vec![0; bytes as usize],
-        )
+        writer.tensor(format!("blk.0.{}", kind.name()), &[256, 2], kind, vec![0; bytes as usize])
     });
     writer.bytes()
 }
 
 /// Damages a header in one to four places.
 fn mutate(header: &mut Vec<u8>, random: &mut Random) {
-    const BOMBS: [u64; 8] = [
-        u64::MAX,
-        i64::MAX as u64,
-        1 << 63,
-        u32::MAX as u64,
-        1 << 40,
-        1 << 31,
-        1 << 20,
-        0,
-    ];
+    const BOMBS: [u64; 8] = [u64::MAX, i64::MAX as u64, 1 << 63, u32::MAX as u64, 1 << 40, 1 << 31, 1 << 20, 0];
     for _ in 0..=random.below(4) {
         let at = random.below(header.len());
         match random.below(6) {
@@ -169,32 +151,17 @@ struct Outcome {
 
 /// Parses `rounds` mutations of `header`, the beginning of a file with `tail` more bytes.
 fn attack(header: &[u8], tail: u64, rounds: u64, parse: impl Fn(&[u8], u64) -> bool) -> Outcome {
-    let mut outcome = Outcome {
-        read: 0,
-        refused: 0,
-        peak: 0,
-    };
+    let mut outcome = Outcome { read: 0, refused: 0, peak: 0 };
     for seed in 0..rounds {
         let mut mutated = header.to_vec();
         mutate(&mut mutated, &mut Random(seed));
         let file_len = mutated.len() as u64 + tail;
         let started = Instant::now();
         let (read, peak) = peak_bytes(|| parse(&mutated, file_len));
-        assert!(
-            peak as u64 <= file_len,
-            "seed {seed}: {peak} bytes taken for a file of {file_len}"
-        );
-        assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "seed {seed}: took {:?}",
-            started.elapsed()
-        );
+        assert!(peak as u64 <= file_len, "seed {seed}: {peak} bytes taken for a file of {file_len}");
+        assert!(started.elapsed() < Duration::from_secs(5), "seed {seed}: took {:?}", started.elapsed());
         outcome.peak = outcome.peak.max(peak);
-        if read {
-            outcome.read += 1
-        } else {
-            outcome.refused += 1
-        }
+        if read { outcome.read += 1 } else { outcome.refused += 1 }
     }
     outcome
 }
@@ -202,11 +169,7 @@ fn attack(header: &[u8], tail: u64, rounds: u64, parse: impl Fn(&[u8], u64) -> b
 fn parse(header: &[u8], file_len: u64) -> bool {
     match Gguf::parse(header, file_len) {
         Ok(gguf) => {
-            assert!(
-                gguf.tensors
-                    .iter()
-                    .all(|tensor| tensor.offset + tensor.bytes <= file_len)
-            );
+            assert!(gguf.tensors.iter().all(|tensor| tensor.offset + tensor.bytes <= file_len));
             true
         }
         Err(_) => false,
@@ -222,14 +185,8 @@ fn mutated_headers_are_refused_in_bounded_memory() {
     let header = &file[..gguf.data_offset as usize];
     let tail = file.len() as u64 - gguf.data_offset;
     let outcome = attack(header, tail, 10_000, parse);
-    println!(
-        "parse: {} read, {} refused, at most {} bytes taken",
-        outcome.read, outcome.refused, outcome.peak
-    );
-    assert!(
-        outcome.refused > 5_000 && outcome.read > 100,
-        "the mutations test too little"
-    );
+    println!("parse: {} read, {} refused, at most {} bytes taken", outcome.read, outcome.refused, outcome.peak);
+    assert!(outcome.refused > 5_000 && outcome.read > 100, "the mutations test too little");
 
     // The same from disk, where the reader's buffer counts too. Every damaged file is written, so fewer rounds.
     let directory = tempfile::tempdir().unwrap();
@@ -239,11 +196,7 @@ fn mutated_headers_are_refused_in_bounded_memory() {
         mutate(&mut mutated, &mut Random(seed));
         std::fs::write(&path, &mutated).unwrap();
         let (_, peak) = peak_bytes(|| Gguf::open(&path).is_ok());
-        assert!(
-            peak <= mutated.len(),
-            "seed {seed}: {peak} bytes taken for a file of {}",
-            mutated.len()
-        );
+        assert!(peak <= mutated.len(), "seed {seed}: {peak} bytes taken for a file of {}", mutated.len());
     }
 }
 

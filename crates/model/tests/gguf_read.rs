@@ -1,7 +1,7 @@
 //! What a file says is what the reader gives back, and what is wrong with one is said in words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 
-use model::gguf::{Array, Gguf, GgufError, StringArray, Format, Value};
+use model::gguf::{Array, Format, Gguf, GgufError, StringArray, Value};
 use testkit::gguf::GgufWriter;
 
 fn values() -> Vec<(&'static str, Value)> {
@@ -36,20 +36,11 @@ fn values() -> Vec<(&'static str, Value)> {
 
 /// A file with every value type and every tensor type.
 fn everything() -> GgufWriter {
-    let writer = values()
-        .into_iter()
-        .fold(GgufWriter::new(), |writer, (key, value)| {
-            writer.meta(key, value)
-        });
+    let writer = values().into_iter().fold(GgufWriter::new(), |writer, (key, value)| writer.meta(key, value));
     Format::ALL.into_iter().fold(writer, |writer, kind| {
         let dims = [256, 3];
         let bytes = kind.tensor_bytes(&dims).unwrap();
-        writer.tensor(
-            format!("t.{}", kind.name()),
-            &dims,
-            kind,
-            vec![kind.file_id() as u8; bytes as usize],
-        )
+        writer.tensor(format!("t.{}", kind.name()), &dims, kind, vec![kind.file_id() as u8; bytes as usize])
     })
 }
 
@@ -66,31 +57,16 @@ fn every_type_comes_back() {
     for version in [2, 3] {
         let file = everything().version(version).alignment(64).bytes();
         let gguf = parse(&file).unwrap();
-        assert_eq!(
-            (gguf.version, gguf.alignment, gguf.data_offset % 64),
-            (version, 64, 0)
-        );
+        assert_eq!((gguf.version, gguf.alignment, gguf.data_offset % 64), (version, 64, 0));
         for (key, value) in values() {
             assert_eq!(gguf.metadata.get(key), Some(&value), "{key}");
         }
         assert_eq!(gguf.tensors.len(), 13);
         for kind in Format::ALL.into_iter() {
             let tensor = gguf.tensor(&format!("t.{}", kind.name())).unwrap();
-            assert_eq!(
-                (
-                    tensor.kind,
-                    tensor.columns(),
-                    tensor.rows(),
-                    tensor.elements()
-                ),
-                (kind, 256, 3, 768)
-            );
+            assert_eq!((tensor.kind, tensor.columns(), tensor.rows(), tensor.elements()), (kind, 256, 3, 768));
             let data = &file[tensor.offset as usize..][..tensor.bytes as usize];
-            assert!(
-                data.iter().all(|&byte| byte == kind.file_id() as u8),
-                "{}",
-                tensor.name
-            );
+            assert!(data.iter().all(|&byte| byte == kind.file_id() as u8), "{}", tensor.name);
         }
         assert!(gguf.tensor("t.none").is_none());
     }
@@ -101,13 +77,8 @@ fn a_file_on_disk_reads_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("all.gguf");
     everything().write(&path).unwrap();
-    assert_eq!(
-        Gguf::open(&path).unwrap(),
-        parse(&everything().bytes()).unwrap()
-    );
-    let missing = Gguf::open(&directory.path().join("none.gguf"))
-        .unwrap_err()
-        .to_string();
+    assert_eq!(Gguf::open(&path).unwrap(), parse(&everything().bytes()).unwrap());
+    let missing = Gguf::open(&directory.path().join("none.gguf")).unwrap_err().to_string();
     assert!(missing.contains("none.gguf"), "{missing}");
 }
 
@@ -121,10 +92,7 @@ fn getters_take_any_width_and_name_what_is_wrong() {
     assert!(metadata.bool("v.bool").unwrap());
     assert_eq!(metadata.str("v.string").unwrap(), "text ä");
     assert_eq!(metadata.array("a.i8").unwrap().integer(0), Some(-1));
-    assert_eq!(
-        metadata.strings("a.string").unwrap().get(2),
-        Some("\u{120}the".as_bytes())
-    );
+    assert_eq!(metadata.strings("a.string").unwrap().get(2), Some("\u{120}the".as_bytes()));
     assert_eq!(metadata.strings("a.string").unwrap().get(3), None);
     assert_eq!(metadata.optional::<u32>("nothing").unwrap(), None);
     let text = |error: GgufError| error.to_string();
@@ -149,10 +117,7 @@ fn damage_is_named() {
     other[4..8].copy_from_slice(&3u32.to_be_bytes());
     assert!(refused(&other).contains("big-endian"));
     let cut = refused(&file[..file.len() - 100]);
-    assert!(
-        cut.contains("100 bytes are missing") && cut.contains("t.Q6_K"),
-        "{cut}"
-    );
+    assert!(cut.contains("100 bytes are missing") && cut.contains("t.Q6_K"), "{cut}");
     assert!(refused(&file[..30]).contains("bytes are missing"));
     // The length of the first key.
     other = file.clone();
@@ -162,43 +127,20 @@ fn damage_is_named() {
 
 #[test]
 fn inconsistent_headers_are_refused() {
-    let two = GgufWriter::new()
-        .meta("k", Value::U8(1))
-        .meta("k", Value::U8(2));
-    assert!(
-        refused(
-            &two.tensor("pad", &[256], Format::F32, vec![0; 1024])
-                .bytes()
-        )
-        .contains("\"k\": it occurs twice")
-    );
-    let tensor =
-        |name, dims: &[u64], kind| GgufWriter::new().tensor(name, dims, kind, vec![0; 4096]);
+    let two = GgufWriter::new().meta("k", Value::U8(1)).meta("k", Value::U8(2));
+    assert!(refused(&two.tensor("pad", &[256], Format::F32, vec![0; 1024]).bytes()).contains("\"k\": it occurs twice"));
+    let tensor = |name, dims: &[u64], kind| GgufWriter::new().tensor(name, dims, kind, vec![0; 4096]);
     let twice = tensor("t", &[4], Format::F32).tensor("t", &[4], Format::F32, vec![0; 16]);
     assert!(refused(&twice.bytes()).contains("\"t\": it occurs twice"));
-    assert!(
-        refused(&tensor("t", &[40], Format::Q4_0).bytes())
-            .contains("whole number of blocks of 32")
-    );
-    assert!(
-        refused(&tensor("t", &[4, 0], Format::F32).bytes()).contains("dimension 1 is zero")
-    );
+    assert!(refused(&tensor("t", &[40], Format::Q4_0).bytes()).contains("whole number of blocks of 32"));
+    assert!(refused(&tensor("t", &[4, 0], Format::F32).bytes()).contains("dimension 1 is zero"));
     assert!(refused(&tensor("t", &[1; 5], Format::F32).bytes()).contains("5 dimensions"));
-    assert!(
-        refused(&tensor("t", &[1 << 40, 1 << 40], Format::F32).bytes()).contains("overflows")
-    );
+    assert!(refused(&tensor("t", &[1 << 40, 1 << 40], Format::F32).bytes()).contains("overflows"));
     assert!(refused(&tensor("t", &[2000], Format::F32).bytes()).contains("bytes are missing"));
     let long = "n".repeat(300);
     assert!(refused(&tensor(&long, &[4], Format::F32).bytes()).contains("255 bytes at most"));
     let alignment = GgufWriter::new().meta("general.alignment", Value::U32(24));
-    assert!(
-        refused(
-            &alignment
-                .tensor("t", &[4], Format::F32, vec![0; 1024])
-                .bytes()
-        )
-        .contains("power of two")
-    );
+    assert!(refused(&alignment.tensor("t", &[4], Format::F32, vec![0; 1024]).bytes()).contains("power of two"));
     // A type number of ours replaced by one that ggml has and Flint has not.
     let mut unknown = tensor("t", &[256], Format::Q4_K).bytes();
     let at = 24 + 8 + 1 + 4 + 8;

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use model::gguf::{ALIGNMENT_DEFAULT, Array, StringArray, Format, Value};
+use model::gguf::{ALIGNMENT_DEFAULT, Array, Format, StringArray, Value};
 
 /// Collects metadata and tensors and lays them out as a file.
 ///
@@ -39,12 +39,7 @@ struct Tensor {
 
 impl Default for GgufWriter {
     fn default() -> Self {
-        GgufWriter {
-            version: 3,
-            alignment: ALIGNMENT_DEFAULT,
-            metadata: Vec::new(),
-            tensors: Vec::new(),
-        }
+        GgufWriter { version: 3, alignment: ALIGNMENT_DEFAULT, metadata: Vec::new(), tensors: Vec::new() }
     }
 }
 
@@ -78,31 +73,13 @@ impl GgufWriter {
     }
 
     /// Adds an array of strings.
-    pub fn strings<T: AsRef<[u8]>>(
-        self,
-        key: impl Into<String>,
-        values: impl IntoIterator<Item = T>,
-    ) -> Self {
-        self.meta(
-            key,
-            Value::Array(Array::String(StringArray::from_iter(values))),
-        )
+    pub fn strings<T: AsRef<[u8]>>(self, key: impl Into<String>, values: impl IntoIterator<Item = T>) -> Self {
+        self.meta(key, Value::Array(Array::String(StringArray::from_iter(values))))
     }
 
     /// Adds a tensor; `dims[0]` is the contiguous dimension.
-    pub fn tensor(
-        mut self,
-        name: impl Into<String>,
-        dims: &[u64],
-        kind: Format,
-        data: Vec<u8>,
-    ) -> Self {
-        self.tensors.push(Tensor {
-            name: name.into(),
-            dims: dims.to_vec(),
-            kind,
-            data,
-        });
+    pub fn tensor(mut self, name: impl Into<String>, dims: &[u64], kind: Format, data: Vec<u8>) -> Self {
+        self.tensors.push(Tensor { name: name.into(), dims: dims.to_vec(), kind, data });
         self
     }
 
@@ -143,17 +120,13 @@ impl GgufWriter {
 /// Says on standard output why a test that needs it is skipped.
 pub fn real_model(name: &str) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let data =
-        || variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
+    let data = || variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
     let home = variable("FLINT_HOME").or_else(|| Some(data()?.join("flint")))?;
     let path = home.join("models").join(format!("{name}.gguf"));
     if path.is_file() {
         return Some(path);
     }
-    println!(
-        "skipped: {} is missing; fetch it with `flint models pull {name}`",
-        path.display()
-    );
+    println!("skipped: {} is missing; fetch it with `flint models pull {name}`", path.display());
     None
 }
 

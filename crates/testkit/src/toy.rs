@@ -83,25 +83,16 @@ impl ToyBackend {
             bytes_per_token: 1,
             fingerprint: 0x70f,
         };
-        Self {
-            info,
-            cells: vec![[Cell::default(); BLOCK]; options.blocks],
-            options,
-        }
+        Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], options }
     }
 
     /// The logits of the row that follows `history`: what any correct engine must arrive at.
     pub fn logits(options: &ToyOptions, history: &[u32], out: &mut Vec<f32>) {
         let recent = &history[history.len().saturating_sub(options.memory)..];
-        let key = recent
-            .iter()
-            .fold(1, |key, &token| mix(key ^ u64::from(token)));
-        let broken = options
-            .nan_token
-            .is_some_and(|token| history.last() == Some(&token));
+        let key = recent.iter().fold(1, |key, &token| mix(key ^ u64::from(token)));
+        let broken = options.nan_token.is_some_and(|token| history.last() == Some(&token));
         out.extend((0..options.vocab as u64).map(|id| {
-            let unit = (mix(key.wrapping_add(id.wrapping_mul(0x9e37_79b9))) >> 40) as f32
-                / (1u64 << 24) as f32;
+            let unit = (mix(key.wrapping_add(id.wrapping_mul(0x9e37_79b9))) >> 40) as f32 / (1u64 << 24) as f32;
             if broken { f32::NAN } else { unit * 8.0 - 4.0 }
         }));
     }
@@ -112,8 +103,7 @@ impl ToyBackend {
         for _ in 0..count {
             let mut row = Vec::new();
             Self::logits(options, &tokens, &mut row);
-            let best =
-                (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best });
+            let best = (0..row.len()).fold(0, |best, id| if row[id] > row[best] { id } else { best });
             tokens.push(best as u32);
         }
         tokens.split_off(prompt.len())
@@ -128,26 +118,16 @@ impl ToyBackend {
         let mut written = Vec::new();
         for chunk in batch {
             let end = chunk.start + chunk.tokens.len();
-            if chunk.tokens.is_empty()
-                || end > self.info.context
-                || end > chunk.blocks.len() * BLOCK
-            {
+            if chunk.tokens.is_empty() || end > self.info.context || end > chunk.blocks.len() * BLOCK {
                 return bad(format!("positions {}..{end} do not fit", chunk.start));
             }
-            if chunk
-                .tokens
-                .iter()
-                .any(|&token| token as usize >= self.info.vocab)
-            {
+            if chunk.tokens.iter().any(|&token| token as usize >= self.info.vocab) {
                 return bad("unknown token".into());
             }
             written.extend_from_slice(&chunk.blocks[chunk.start / BLOCK..end.div_ceil(BLOCK)]);
         }
         for block in &written {
-            let tables = batch
-                .iter()
-                .filter(|chunk| chunk.blocks.contains(block))
-                .count();
+            let tables = batch.iter().filter(|chunk| chunk.blocks.contains(block)).count();
             if tables != 1 {
                 return bad(format!("block {block} is written and in {tables} tables"));
             }
@@ -163,9 +143,7 @@ impl ToyBackend {
             let cell = self.cells[blocks[position / BLOCK] as usize][position % BLOCK];
             checksum = chain(checksum, cell.token);
             if cell.checksum != checksum {
-                return Err(BackendError::BadBatch(format!(
-                    "position {position} holds another history"
-                )));
+                return Err(BackendError::BadBatch(format!("position {position} holds another history")));
             }
             tokens.push(cell.token);
         }
@@ -200,26 +178,17 @@ impl Backend for ToyBackend {
             let _ = gate.recv();
         }
         if let Some(log) = &self.options.log {
-            let line = batch
-                .iter()
-                .map(|chunk| (chunk.start, chunk.tokens.len()))
-                .collect();
-            log.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(line);
+            let line = batch.iter().map(|chunk| (chunk.start, chunk.tokens.len())).collect();
+            log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
         }
         logits.clear();
-        let fed = |token: Option<u32>| {
-            token.is_some_and(|t| batch.iter().any(|chunk| chunk.tokens.contains(&t)))
-        };
+        let fed = |token: Option<u32>| token.is_some_and(|t| batch.iter().any(|chunk| chunk.tokens.contains(&t)));
         assert!(!fed(self.options.panic_token), "told to panic");
         if fed(self.options.fail_token) {
             return Err(BackendError::Device("told to fail".into()));
         }
         self.check(batch)?;
-        batch
-            .iter()
-            .try_for_each(|chunk| self.run_chunk(chunk, logits))
+        batch.iter().try_for_each(|chunk| self.run_chunk(chunk, logits))
     }
 
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
@@ -238,24 +207,12 @@ impl Backend for ToyBackend {
 
     fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError> {
         if bytes.len() != self.info.block_bytes {
-            return Err(BackendError::BadBatch(format!(
-                "{} bytes for a block",
-                bytes.len()
-            )));
+            return Err(BackendError::BadBatch(format!("{} bytes for a block", bytes.len())));
         }
-        for (cell, bytes) in self.cells[block as usize]
-            .iter_mut()
-            .zip(bytes.chunks_exact(12))
-        {
+        for (cell, bytes) in self.cells[block as usize].iter_mut().zip(bytes.chunks_exact(12)) {
             let (token, checksum) = bytes.split_at(4);
-            cell.token = token
-                .iter()
-                .rev()
-                .fold(0, |value, &byte| value << 8 | u32::from(byte));
-            cell.checksum = checksum
-                .iter()
-                .rev()
-                .fold(0, |value, &byte| value << 8 | u64::from(byte));
+            cell.token = token.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));
+            cell.checksum = checksum.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         }
         Ok(())
     }

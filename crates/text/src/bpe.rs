@@ -21,10 +21,7 @@ use crate::vocabulary::Vocabulary;
 const LINEAR_BYTES_MAX: usize = 64;
 
 /// No pair here.
-const NO_MERGE: Merge = Merge {
-    rank: u32::MAX,
-    id: u32::MAX,
-};
+const NO_MERGE: Merge = Merge { rank: u32::MAX, id: u32::MAX };
 
 /// What is known about a token as a whole word.
 const UNTRIED: u8 = 0;
@@ -58,12 +55,7 @@ pub(crate) struct Scratch {
 
 impl Bpe {
     /// Builds the tables from the merges of a file, each written `left right`. Merges of other forms never apply.
-    pub fn new(
-        vocabulary: &Vocabulary,
-        texts: &StringArray,
-        merges: &StringArray,
-        ignore_merges: bool,
-    ) -> Bpe {
+    pub fn new(vocabulary: &Vocabulary, texts: &StringArray, merges: &StringArray, ignore_merges: bool) -> Bpe {
         let mut symbols = Symbols::new(vocabulary, texts);
         let bytes = std::array::from_fn(|byte| symbols.id(&[byte as u8]));
         let mut table = MergeTable::new(merges.len());
@@ -75,43 +67,26 @@ impl Bpe {
             };
             left.clear();
             right.clear();
-            if !alphabet::decode(&text[..=space], &mut left)
-                || !alphabet::decode(&text[space + 2..], &mut right)
-            {
+            if !alphabet::decode(&text[..=space], &mut left) || !alphabet::decode(&text[space + 2..], &mut right) {
                 continue;
             }
             let (left_id, right_id) = (symbols.id(&left), symbols.id(&right));
             left.append(&mut right);
-            table.insert(
-                left_id,
-                right_id,
-                Merge {
-                    rank: rank as u32,
-                    id: symbols.id(&left),
-                },
-            );
+            table.insert(left_id, right_id, Merge { rank: rank as u32, id: symbols.id(&left) });
         }
         Bpe {
             made_up: symbols.made_up(),
             words: symbols.words,
             merges: table,
             bytes,
-            whole: (0..vocabulary.len())
-                .map(|_| AtomicU8::new(UNTRIED))
-                .collect(),
+            whole: (0..vocabulary.len()).map(|_| AtomicU8::new(UNTRIED)).collect(),
             ignore_merges,
         }
     }
 
     /// Appends the tokens of one word.
     #[inline]
-    pub fn encode(
-        &self,
-        vocabulary: &Vocabulary,
-        word: &[u8],
-        scratch: &mut Scratch,
-        ids: &mut Vec<u32>,
-    ) {
+    pub fn encode(&self, vocabulary: &Vocabulary, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         let Some(id) = self.words.get(word, |id| vocabulary.token_bytes(id)) else {
             return self.merge(word, scratch, ids);
         };
@@ -123,11 +98,7 @@ impl Bpe {
             _ => {
                 let start = ids.len();
                 self.merge(word, scratch, ids);
-                let state = if ids[start..] == [id] {
-                    WHOLE
-                } else {
-                    NOT_WHOLE
-                };
+                let state = if ids[start..] == [id] { WHOLE } else { NOT_WHOLE };
                 whole.store(state, Ordering::Relaxed);
             }
         }
@@ -135,9 +106,7 @@ impl Bpe {
 
     fn merge(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
-        scratch
-            .symbols
-            .extend(word.iter().map(|&byte| self.bytes[byte as usize]));
+        scratch.symbols.extend(word.iter().map(|&byte| self.bytes[byte as usize]));
         if word.len() <= LINEAR_BYTES_MAX {
             self.merge_linear(scratch);
         } else {
@@ -159,9 +128,7 @@ impl Bpe {
 
     /// `merges[i]` is what `symbols[i]` and `symbols[i + 1]` become.
     fn merge_linear(&self, scratch: &mut Scratch) {
-        let Scratch {
-            symbols, merges, ..
-        } = scratch;
+        let Scratch { symbols, merges, .. } = scratch;
         merges.clear();
         merges.extend(symbols.windows(2).map(|pair| self.pair(pair[0], pair[1])));
         loop {
@@ -190,13 +157,7 @@ impl Bpe {
     /// The same with a heap of (rank, position). An entry counts only while the pair at its position still has its
     /// rank, which identifies the pair; symbols that were merged away have no pair.
     fn merge_heap(&self, scratch: &mut Scratch) {
-        let Scratch {
-            symbols,
-            merges,
-            previous,
-            next,
-            heap,
-        } = scratch;
+        let Scratch { symbols, merges, previous, next, heap } = scratch;
         let count = symbols.len();
         previous.clear();
         previous.extend((0..count).map(|index| index.wrapping_sub(1)));
@@ -217,23 +178,14 @@ impl Bpe {
             symbols[at] = merges[at].id;
             merges[gone] = NO_MERGE;
             next[at] = after;
-            let right = if after < count {
-                self.pair(symbols[at], symbols[after])
-            } else {
-                NO_MERGE
-            };
+            let right = if after < count { self.pair(symbols[at], symbols[after]) } else { NO_MERGE };
             set_pair(merges, heap, at, right);
             if after < count {
                 previous[after] = at;
             }
             let before = previous[at];
             if before < count {
-                set_pair(
-                    merges,
-                    heap,
-                    before,
-                    self.pair(symbols[before], symbols[at]),
-                );
+                set_pair(merges, heap, before, self.pair(symbols[before], symbols[at]));
             }
         }
         let mut at = 0;
@@ -247,12 +199,7 @@ impl Bpe {
     }
 }
 
-fn set_pair(
-    merges: &mut [Merge],
-    heap: &mut BinaryHeap<Reverse<(u32, usize)>>,
-    at: usize,
-    merge: Merge,
-) {
+fn set_pair(merges: &mut [Merge], heap: &mut BinaryHeap<Reverse<(u32, usize)>>, at: usize, merge: Merge) {
     merges[at] = merge;
     if merge != NO_MERGE {
         heap.push(Reverse((merge.rank, at)));
@@ -278,11 +225,7 @@ impl<'a> Symbols<'a> {
                 words.insert(bytes, id, |id| vocabulary.token_bytes(id));
             }
         }
-        Symbols {
-            vocabulary,
-            words,
-            made_up: HashMap::new(),
-        }
+        Symbols { vocabulary, words, made_up: HashMap::new() }
     }
 
     fn token(&self, bytes: &[u8]) -> Option<u32> {
@@ -305,11 +248,7 @@ impl<'a> Symbols<'a> {
         symbols
             .into_iter()
             .map(|(bytes, _)| {
-                bytes
-                    .iter()
-                    .filter(|byte| byte.is_ascii_graphic())
-                    .filter_map(|&byte| self.token(&[byte]))
-                    .collect()
+                bytes.iter().filter(|byte| byte.is_ascii_graphic()).filter_map(|&byte| self.token(&[byte])).collect()
             })
             .collect()
     }

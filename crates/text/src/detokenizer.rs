@@ -31,24 +31,15 @@ pub struct Detokenizer {
 impl Detokenizer {
     /// A detokeniser at the start of a sequence.
     pub fn new(vocabulary: Arc<Vocabulary>, show: ShowSpecial) -> Self {
-        Detokenizer {
-            vocabulary,
-            show,
-            pending: Vec::new(),
-            text: String::new(),
-        }
+        Detokenizer { vocabulary, show, pending: Vec::new(), text: String::new() }
     }
 
     /// Adds a token and gives the text that became certain with it, which may be empty.
     pub fn push(&mut self, token: u32) -> &str {
         self.text.clear();
-        let hidden = matches!(
-            self.vocabulary.kind(token),
-            TokenKind::Control | TokenKind::Unknown | TokenKind::Unused
-        );
+        let hidden = matches!(self.vocabulary.kind(token), TokenKind::Control | TokenKind::Unknown | TokenKind::Unused);
         if !hidden || self.show == ShowSpecial::Show {
-            self.pending
-                .extend_from_slice(self.vocabulary.token_bytes(token));
+            self.pending.extend_from_slice(self.vocabulary.token_bytes(token));
             let rest = drain_text(&self.pending, &mut self.text);
             self.pending.drain(..rest);
         }

@@ -9,9 +9,7 @@ pub enum TextError {
     #[error(transparent)]
     Metadata(#[from] GgufError),
     /// The file has another kind of tokeniser.
-    #[error(
-        "tokeniser \"{found}\" is not supported (\"gpt2\", byte-level BPE, is); choose another model"
-    )]
+    #[error("tokeniser \"{found}\" is not supported (\"gpt2\", byte-level BPE, is); choose another model")]
     TokenizerModel {
         /// `tokenizer.ggml.model` of the file.
         found: String,
@@ -37,9 +35,7 @@ pub enum TextError {
     #[error("the model's chat template fails on this conversation: {0}")]
     TemplateRender(#[source] minijinja::Error),
     /// The chat template is larger than any template.
-    #[error(
-        "the model's chat template has {found} bytes, more than {max}; use a file with a working template"
-    )]
+    #[error("the model's chat template has {found} bytes, more than {max}; use a file with a working template")]
     TemplateTooLong {
         /// Its size.
         found: usize,
@@ -47,8 +43,6 @@ pub enum TextError {
         max: usize,
     },
     /// There is no template and no way to make one up.
-    #[error(
-        "the file has no chat template and no <|im_start|> token; use plain completion or an instruct model"
-    )]
+    #[error("the file has no chat template and no <|im_start|> token; use plain completion or an instruct model")]
     NoTemplate,
 }

@@ -36,10 +36,7 @@ impl SpecialTokens {
     pub fn new(vocabulary: &Vocabulary, kinds: &[TokenKind]) -> Self {
         let mut by_text = HashMap::new();
         let mut lengths: Box<[Vec<usize>; 256]> = Box::new(std::array::from_fn(|_| Vec::new()));
-        for id in vocabulary
-            .special_tokens()
-            .filter(|&id| kinds.contains(&vocabulary.kind(id)))
-        {
+        for id in vocabulary.special_tokens().filter(|&id| kinds.contains(&vocabulary.kind(id))) {
             let text = vocabulary.token_bytes(id);
             if let Some(&first) = text.first() {
                 lengths[first as usize].push(text.len());
@@ -75,10 +72,7 @@ impl SpecialTokens {
         let mut places = Vec::new();
         for (start, &byte) in text.iter().enumerate() {
             for &length in &self.lengths[byte as usize] {
-                if let Some(&id) = text
-                    .get(start..start + length)
-                    .and_then(|part| self.by_text.get(part))
-                {
+                if let Some(&id) = text.get(start..start + length).and_then(|part| self.by_text.get(part)) {
                     places.push(Place { start, length, id });
                 }
             }
@@ -93,10 +87,7 @@ impl SpecialTokens {
         for Place { start, length, id } in places {
             let end = start + length;
             // Taken places do not overlap, so only the last one before `end` can reach into this one.
-            let free = taken
-                .range(..end)
-                .next_back()
-                .is_none_or(|(_, &(other_end, _))| other_end <= start);
+            let free = taken.range(..end).next_back().is_none_or(|(_, &(other_end, _))| other_end <= start);
             if free {
                 taken.insert(start, (end, id));
             }

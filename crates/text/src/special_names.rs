@@ -7,56 +7,21 @@ use std::collections::HashMap;
 use model::gguf::StringArray;
 
 /// End of a turn.
-pub(crate) const END_OF_TURN: [&str; 8] = [
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<EOT>",
-    "[EOT]",
-];
+pub(crate) const END_OF_TURN: [&str; 8] =
+    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "[EOT]"];
 /// Start of the text before a gap.
-pub(crate) const FIM_PREFIX: [&str; 7] = [
-    "<|fim_prefix|>",
-    "<fim-prefix>",
-    "<fim_prefix>",
-    "<｜fim▁begin｜>",
-    "<PRE>",
-    "<|code_prefix|>",
-    "<|prefix|>",
-];
+pub(crate) const FIM_PREFIX: [&str; 7] =
+    ["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "<|code_prefix|>", "<|prefix|>"];
 /// Start of the text after a gap.
-pub(crate) const FIM_SUFFIX: [&str; 7] = [
-    "<|fim_suffix|>",
-    "<fim-suffix>",
-    "<fim_suffix>",
-    "<｜fim▁hole｜>",
-    "<SUF>",
-    "<|code_suffix|>",
-    "<|suffix|>",
-];
+pub(crate) const FIM_SUFFIX: [&str; 7] =
+    ["<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "<|code_suffix|>", "<|suffix|>"];
 /// Start of the answer that fills a gap.
-pub(crate) const FIM_MIDDLE: [&str; 7] = [
-    "<|fim_middle|>",
-    "<fim-middle>",
-    "<fim_middle>",
-    "<｜fim▁end｜>",
-    "<MID>",
-    "<|code_middle|>",
-    "<|middle|>",
-];
+pub(crate) const FIM_MIDDLE: [&str; 7] =
+    ["<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "<|code_middle|>", "<|middle|>"];
 /// Padding between gaps.
 pub(crate) const FIM_PAD: [&str; 5] = ["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"];
 /// Before a repository's name.
-pub(crate) const FIM_REPO: [&str; 5] = [
-    "<|fim_repo|>",
-    "<|repo_name|>",
-    "<fim-repo>",
-    "<REPO>",
-    "<reponame>",
-];
+pub(crate) const FIM_REPO: [&str; 5] = ["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"];
 /// Between files.
 pub(crate) const FIM_SEPARATOR: [&str; 1] = ["<|file_sep|>"];
 /// Tokens after which an answer is over.
@@ -86,21 +51,10 @@ pub(crate) struct Index(HashMap<&'static str, u32>);
 impl Index {
     /// Looks through a vocabulary once. Of several tokens with one text the last counts.
     pub fn new(texts: &StringArray) -> Index {
-        let lists: [&[&'static str]; 8] = [
-            &END_OF_TURN,
-            &FIM_PREFIX,
-            &FIM_SUFFIX,
-            &FIM_MIDDLE,
-            &FIM_PAD,
-            &FIM_REPO,
-            &FIM_SEPARATOR,
-            &STOPS,
-        ];
-        let names: HashMap<&[u8], &'static str> = lists
-            .into_iter()
-            .flatten()
-            .map(|name| (name.as_bytes(), *name))
-            .collect();
+        let lists: [&[&'static str]; 8] =
+            [&END_OF_TURN, &FIM_PREFIX, &FIM_SUFFIX, &FIM_MIDDLE, &FIM_PAD, &FIM_REPO, &FIM_SEPARATOR, &STOPS];
+        let names: HashMap<&[u8], &'static str> =
+            lists.into_iter().flatten().map(|name| (name.as_bytes(), *name)).collect();
         let mut ids = HashMap::new();
         for (id, text) in texts.iter().enumerate() {
             // Nearly all tokens start otherwise; asking the map for each would cost more than reading them.

@@ -34,10 +34,7 @@ pub(crate) struct WordTable {
 impl WordTable {
     /// Room for `entries` words.
     pub fn new(entries: usize) -> Self {
-        WordTable {
-            slots: vec![FREE; slot_count(entries)].into(),
-            seed: seed(),
-        }
+        WordTable { slots: vec![FREE; slot_count(entries)].into(), seed: seed() }
     }
 
     /// Adds a word, or replaces the id of an equal one. At most as many words as announced.
@@ -71,9 +68,7 @@ impl WordTable {
         for &chunk in chunks {
             hash = mix(u64::from_le_bytes(chunk), hash);
         }
-        let last = rest
-            .iter()
-            .fold(0, |value, &byte| value << 8 | u64::from(byte));
+        let last = rest.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
         mix(last, hash)
     }
 }
@@ -98,17 +93,8 @@ pub(crate) struct MergeTable {
 impl MergeTable {
     /// Room for `entries` merges.
     pub fn new(entries: usize) -> Self {
-        let free = (
-            0,
-            Merge {
-                rank: FREE,
-                id: FREE,
-            },
-        );
-        MergeTable {
-            slots: vec![free; slot_count(entries)].into(),
-            seed: seed(),
-        }
+        let free = (0, Merge { rank: FREE, id: FREE });
+        MergeTable { slots: vec![free; slot_count(entries)].into(), seed: seed() }
     }
 
     /// Adds a merge unless the pair has one already. At most as many merges as announced.

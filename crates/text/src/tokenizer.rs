@@ -50,14 +50,7 @@ impl Tokenizer {
         let ignore_merges = vocabulary.pre_tokenizer() == PreTokenizer::Llama3;
         Ok(Tokenizer {
             bpe: Bpe::new(&vocabulary, texts, merges, ignore_merges),
-            parse: SpecialTokens::new(
-                &vocabulary,
-                &[
-                    TokenKind::Control,
-                    TokenKind::UserDefined,
-                    TokenKind::Unknown,
-                ],
-            ),
+            parse: SpecialTokens::new(&vocabulary, &[TokenKind::Control, TokenKind::UserDefined, TokenKind::Unknown]),
             plain: SpecialTokens::new(&vocabulary, &[TokenKind::UserDefined]),
             vocabulary: Arc::new(vocabulary),
         })
@@ -97,9 +90,6 @@ impl Tokenizer {
 
     /// The bytes of some tokens, special ones included.
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
-        ids.iter()
-            .flat_map(|&id| self.vocabulary.token_bytes(id))
-            .copied()
-            .collect()
+        ids.iter().flat_map(|&id| self.vocabulary.token_bytes(id)).copied().collect()
     }
 }

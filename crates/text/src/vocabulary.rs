@@ -77,9 +77,7 @@ impl Vocabulary {
     pub fn from_metadata(metadata: &Metadata) -> Result<Vocabulary, TextError> {
         let model = metadata.str("tokenizer.ggml.model")?;
         if model != "gpt2" {
-            return Err(TextError::TokenizerModel {
-                found: model.to_string(),
-            });
+            return Err(TextError::TokenizerModel { found: model.to_string() });
         }
         let pre = pre_tokenizer(metadata)?;
         let texts = metadata.strings("tokenizer.ggml.tokens")?;
@@ -94,9 +92,7 @@ impl Vocabulary {
             stops: Vec::new(),
             pre,
             add_bos: add_bos.unwrap_or(pre == PreTokenizer::Llama3),
-            chat_template: metadata
-                .optional::<&str>("tokenizer.chat_template")?
-                .map(str::to_string),
+            chat_template: metadata.optional::<&str>("tokenizer.chat_template")?.map(str::to_string),
         };
         vocabulary.find_special(metadata, &names::Index::new(texts))?;
         Ok(vocabulary)
@@ -124,10 +120,7 @@ impl Vocabulary {
 
     /// What kind of token this is.
     pub fn kind(&self, id: u32) -> TokenKind {
-        self.kinds
-            .get(id as usize)
-            .copied()
-            .unwrap_or(TokenKind::Unused)
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
     }
 
     /// The ids with a meaning.
@@ -147,18 +140,13 @@ impl Vocabulary {
 
     /// The special token with exactly this text.
     pub fn special_token(&self, text: &str) -> Option<u32> {
-        self.special_tokens()
-            .find(|&id| self.token_bytes(id) == text.as_bytes())
+        self.special_tokens().find(|&id| self.token_bytes(id) == text.as_bytes())
     }
 
     /// All control, user-defined and unknown tokens.
     pub fn special_tokens(&self) -> impl Iterator<Item = u32> {
-        (0..self.len() as u32).filter(|&id| {
-            matches!(
-                self.kind(id),
-                TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown
-            )
-        })
+        (0..self.len() as u32)
+            .filter(|&id| matches!(self.kind(id), TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown))
     }
 
     /// How texts are cut into words.
@@ -204,25 +192,13 @@ impl Vocabulary {
             fim_repo: find(&["fim_rep"], &names::FIM_REPO)?,
             fim_separator: find(&["fim_sep"], &names::FIM_SEPARATOR)?,
         };
-        let by_name: Vec<u32> = names::STOPS
-            .iter()
-            .filter_map(|name| index.get(name))
-            .collect();
+        let by_name: Vec<u32> = names::STOPS.iter().filter_map(|name| index.get(name)).collect();
         control.extend(&by_name);
         for id in control {
             self.kinds[id as usize] = TokenKind::Control;
         }
-        let found = [
-            special.eos,
-            special.eot,
-            special.fim_pad,
-            special.fim_repo,
-            special.fim_separator,
-        ];
-        self.stops = by_name
-            .into_iter()
-            .chain(found.into_iter().flatten())
-            .collect();
+        let found = [special.eos, special.eot, special.fim_pad, special.fim_repo, special.fim_separator];
+        self.stops = by_name.into_iter().chain(found.into_iter().flatten()).collect();
         self.stops.sort_unstable();
         self.stops.dedup();
         self.special = special;
@@ -231,9 +207,7 @@ impl Vocabulary {
 }
 
 fn pre_tokenizer(metadata: &Metadata) -> Result<PreTokenizer, TextError> {
-    let name = metadata
-        .optional::<&str>("tokenizer.ggml.pre")?
-        .unwrap_or("gpt-2");
+    let name = metadata.optional::<&str>("tokenizer.ggml.pre")?.unwrap_or("gpt-2");
     PreTokenizer::from_name(name).ok_or_else(|| TextError::PreTokenizer {
         found: name.to_string(),
         known: PreTokenizer::names().collect::<Vec<_>>().join(", "),
@@ -245,10 +219,7 @@ fn kinds(metadata: &Metadata, count: usize) -> Result<Vec<TokenKind>, TextError>
         return Ok(vec![TokenKind::Normal; count]);
     };
     if types.len() != count {
-        return Err(TextError::Vocabulary(format!(
-            "{count} tokens and {} token types",
-            types.len()
-        )));
+        return Err(TextError::Vocabulary(format!("{count} tokens and {} token types", types.len())));
     }
     Ok((0..count)
         .map(|index| match types.integer(index) {

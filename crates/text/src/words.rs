@@ -47,16 +47,7 @@ impl PreTokenizer {
 
     /// Cuts a sanitized text into words.
     pub(crate) fn words(self, text: &[u8]) -> Words<'_> {
-        Words {
-            pre: self,
-            text,
-            at: 0,
-            segment_end: if self == PreTokenizer::Smollm {
-                0
-            } else {
-                text.len()
-            },
-        }
+        Words { pre: self, text, at: 0, segment_end: if self == PreTokenizer::Smollm { 0 } else { text.len() } }
     }
 }
 
@@ -129,17 +120,10 @@ fn qwen_end(text: &[u8], at: usize, digits_max: usize) -> usize {
     let run = if text[at] == b' ' { at + 1 } else { at };
     if class_at(text, run).0 == Class::Other {
         let end = skip(text, run, |class| class == Class::Other);
-        return end
-            + text[end..]
-                .iter()
-                .take_while(|&&byte| matches!(byte, b'\r' | b'\n'))
-                .count();
+        return end + text[end..].iter().take_while(|&&byte| matches!(byte, b'\r' | b'\n')).count();
     }
     let spaces_end = skip(text, at, |class| class == Class::Space);
-    match text[at..spaces_end]
-        .iter()
-        .rposition(|&byte| matches!(byte, b'\r' | b'\n'))
-    {
+    match text[at..spaces_end].iter().rposition(|&byte| matches!(byte, b'\r' | b'\n')) {
         Some(last_break) => at + last_break + 1,
         None => space_end(text, at),
     }
@@ -203,10 +187,7 @@ mod tests {
     use super::*;
 
     fn check(pre: PreTokenizer, text: &str, words: &[&str]) {
-        let found: Vec<_> = pre
-            .words(text.as_bytes())
-            .map(|word| str::from_utf8(word).unwrap())
-            .collect();
+        let found: Vec<_> = pre.words(text.as_bytes()).map(|word| str::from_utf8(word).unwrap()).collect();
         assert_eq!(found, words, "{pre:?} {text:?}");
     }
 
@@ -214,11 +195,7 @@ mod tests {
     fn gpt2_words() {
         use PreTokenizer::Gpt2;
         check(Gpt2, "I'm 12ok  x", &["I", "'m", " 12", "ok", " ", " x"]);
-        check(
-            Gpt2,
-            "it'S a\n\nb  ",
-            &["it", "'", "S", " a", "\n", "\n", "b", "  "],
-        );
+        check(Gpt2, "it'S a\n\nb  ", &["it", "'", "S", " a", "\n", "\n", "b", "  "]);
         check(Gpt2, "", &[]);
     }
 
@@ -235,17 +212,7 @@ mod tests {
         check(
             Qwen2,
             "don'T (x);\n\n  y\u{3000}\u{3000} z",
-            &[
-                "don",
-                "'T",
-                " (",
-                "x",
-                ");\n\n",
-                " ",
-                " y",
-                "\u{3000}\u{3000}",
-                " z",
-            ],
+            &["don", "'T", " (", "x", ");\n\n", " ", " y", "\u{3000}\u{3000}", " z"],
         );
         check(Qwen2, "12 \n \n  ", &["1", "2", " \n \n", "  "]);
         check(Qwen2, "\tif x", &["\tif", " x"]);

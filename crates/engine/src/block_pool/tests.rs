@@ -21,13 +21,7 @@ fn reuse_is_exact_to_the_token() {
     let check = |first: &[u32], second: &[u32], cached: usize| {
         let mut pool = BlockPool::new(16);
         assert_eq!(visit(&mut pool, first), 0);
-        assert_eq!(
-            visit(&mut pool, second),
-            cached,
-            "{} then {}",
-            first.len(),
-            second.len()
-        );
+        assert_eq!(visit(&mut pool, second), cached, "{} then {}", first.len(), second.len());
         assert_eq!(pool.counts().used, 0);
     };
     check(&run(0, 70), &run(0, 100), 70);
@@ -52,25 +46,12 @@ fn same_block_under_another_parent_is_not_the_same() {
 #[test]
 fn a_miss_names_the_first_differing_token() {
     let mut pool = BlockPool::new(16);
-    assert_eq!(
-        pool.explain_miss(&run(0, 9)),
-        Some(Miss::Uncached { position: 0 })
-    );
+    assert_eq!(pool.explain_miss(&run(0, 9)), Some(Miss::Uncached { position: 0 }));
     visit(&mut pool, &run(0, 70));
     let mut other = run(0, 70);
     other[40] = 7;
-    assert_eq!(
-        pool.explain_miss(&other),
-        Some(Miss::Different {
-            position: 40,
-            cached: 40,
-            wanted: 7
-        })
-    );
-    assert_eq!(
-        pool.explain_miss(&run(0, 90)),
-        Some(Miss::Uncached { position: 70 })
-    );
+    assert_eq!(pool.explain_miss(&other), Some(Miss::Different { position: 40, cached: 40, wanted: 7 }));
+    assert_eq!(pool.explain_miss(&run(0, 90)), Some(Miss::Uncached { position: 70 }));
     assert_eq!(pool.explain_miss(&run(0, 70)), None);
 }
 
@@ -101,24 +82,10 @@ fn two_who_compute_the_same_end_up_sharing() {
     }
     assert_eq!(a.blocks()[..2], b.blocks()[..2]);
     assert_ne!(a.blocks()[2], b.blocks()[2]);
-    assert_eq!(
-        pool.counts(),
-        BlockCounts {
-            used: 4,
-            cached: 0,
-            free: 4
-        }
-    );
+    assert_eq!(pool.counts(), BlockCounts { used: 4, cached: 0, free: 4 });
     pool.release(&mut a, &tokens);
     pool.release(&mut b, &tokens);
-    assert_eq!(
-        pool.counts(),
-        BlockCounts {
-            used: 0,
-            cached: 2,
-            free: 6
-        }
-    );
+    assert_eq!(pool.counts(), BlockCounts { used: 0, cached: 2, free: 6 });
 }
 
 #[test]
@@ -139,14 +106,7 @@ fn what_is_not_in_the_kv_is_not_cached() {
     assert!(pool.reserve(&mut table, 100));
     pool.release(&mut table, &run(0, 40));
     assert_eq!(pool.lookup(&run(0, 100)).tokens(), 40);
-    assert_eq!(
-        pool.counts(),
-        BlockCounts {
-            used: 0,
-            cached: 2,
-            free: 6
-        }
-    );
+    assert_eq!(pool.counts(), BlockCounts { used: 0, cached: 2, free: 6 });
 }
 
 #[derive(Clone, Debug)]
@@ -157,8 +117,7 @@ enum Move {
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let acquire =
-        (0u32..3, 1usize..150).prop_map(|(family, length)| Move::Acquire { family, length });
+    let acquire = (0u32..3, 1usize..150).prop_map(|(family, length)| Move::Acquire { family, length });
     let grow = (0usize..8, 1usize..50).prop_map(|(table, count)| Move::Grow { table, count });
     let release = (0usize..8, 0usize..100).prop_map(|(table, keep)| Move::Release { table, keep });
     prop::collection::vec(prop_oneof![acquire, grow, release], 1..120)
@@ -166,15 +125,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 
 /// Tokens of a family share prefixes of random length: token `i` of family `f` changes at a position that grows with `f`.
 fn family(family: u32, length: usize) -> Vec<u32> {
-    (0..length as u32)
-        .map(|i| {
-            if i < 40 * family {
-                i
-            } else {
-                i + 1000 * family
-            }
-        })
-        .collect()
+    (0..length as u32).map(|i| if i < 40 * family { i } else { i + 1000 * family }).collect()
 }
 
 fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) {
@@ -182,29 +133,11 @@ fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) 
     assert_eq!(counts.used + counts.cached + counts.free, pool.blocks.len());
     for id in 0..pool.blocks.len() as u32 {
         let block = pool.block(id);
-        let holders = tables
-            .iter()
-            .filter(|(table, ..)| table.blocks.contains(&id))
-            .count();
-        assert_eq!(
-            block.references as usize, holders,
-            "references of block {id}"
-        );
-        assert_eq!(
-            pool.free.contains(&id),
-            holders == 0 && block.node.is_none()
-        );
-        assert_eq!(
-            pool.idle.contains(&(block.last_used, id)),
-            holders == 0 && block.node.is_some()
-        );
-        assert!(
-            holders <= 1
-                || block
-                    .node
-                    .as_ref()
-                    .is_some_and(|node| node.tokens.len() == BLOCK)
-        );
+        let holders = tables.iter().filter(|(table, ..)| table.blocks.contains(&id)).count();
+        assert_eq!(block.references as usize, holders, "references of block {id}");
+        assert_eq!(pool.free.contains(&id), holders == 0 && block.node.is_none());
+        assert_eq!(pool.idle.contains(&(block.last_used, id)), holders == 0 && block.node.is_some());
+        assert!(holders <= 1 || block.node.as_ref().is_some_and(|node| node.tokens.len() == BLOCK));
         if let Some(node) = &block.node {
             assert!(pool.children(node.parent).contains(&id));
             let parent = node.parent.map(|parent| pool.block(parent));
@@ -213,11 +146,7 @@ fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) 
         }
     }
     for (table, tokens, kv_len) in tables {
-        for (index, run) in tokens[..*kv_len]
-            .chunks_exact(BLOCK)
-            .enumerate()
-            .take(table.committed)
-        {
+        for (index, run) in tokens[..*kv_len].chunks_exact(BLOCK).enumerate().take(table.committed) {
             assert_eq!(pool.node(table.blocks[index]).tokens, run);
         }
     }

@@ -26,9 +26,7 @@ pub(super) fn max(row: &[f32]) -> Option<f32> {
 
 /// Index of the first entry equal to `value`, which is in the row.
 pub(super) fn first_equal(row: &[f32], value: f32) -> u32 {
-    let run = row
-        .chunks(RUN)
-        .position(|run| run.iter().fold(false, |found, &x| found | (x == value)));
+    let run = row.chunks(RUN).position(|run| run.iter().fold(false, |found, &x| found | (x == value)));
     let start = run.unwrap_or(0) * RUN;
     let offset = row[start..].iter().position(|&x| x == value);
     (start + offset.unwrap_or(0)) as u32
@@ -41,9 +39,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let t = x.max(-87.0) * std::f32::consts::LOG2_E;
     let rounded = t + ROUND;
     let f = (t - (rounded - ROUND)) * std::f32::consts::LN_2;
-    let power = 1.0
-        + f * (1.0
-            + f * (0.5 + f * (1.0 / 6.0 + f * (1.0 / 24.0 + f * (1.0 / 120.0 + f / 720.0)))));
+    let power = 1.0 + f * (1.0 + f * (0.5 + f * (1.0 / 6.0 + f * (1.0 / 24.0 + f * (1.0 / 120.0 + f / 720.0)))));
     let n = rounded.to_bits().wrapping_sub(ROUND.to_bits());
     let scale = f32::from_bits(n.wrapping_add(127) << 23);
     if x < -87.0 { 0.0 } else { power * scale }
@@ -82,10 +78,7 @@ pub(super) fn log_sum_exp(row: &[f32]) -> Option<f32> {
         .chunks(RUN)
         .map(|run| {
             let weights = &mut buffer[..run.len()];
-            weights
-                .iter_mut()
-                .zip(run)
-                .for_each(|(weight, &logit)| *weight = exp(logit - max));
+            weights.iter_mut().zip(run).for_each(|(weight, &logit)| *weight = exp(logit - max));
             f64::from(sum(weights))
         })
         .sum();
@@ -110,16 +103,9 @@ mod tests {
         for i in 0..870_000 {
             let x = -(i as f32) * 1e-4;
             let exact = f64::from(x).exp();
-            assert!(
-                (f64::from(exp(x)) / exact - 1.0).abs() < 1e-5,
-                "exp({x}) = {}",
-                exp(x)
-            );
+            assert!((f64::from(exp(x)) / exact - 1.0).abs() < 1e-5, "exp({x}) = {}", exp(x));
         }
-        assert_eq!(
-            [exp(0.0), exp(-88.0), exp(f32::NEG_INFINITY)],
-            [1.0, 0.0, 0.0]
-        );
+        assert_eq!([exp(0.0), exp(-88.0), exp(f32::NEG_INFINITY)], [1.0, 0.0, 0.0]);
     }
 
     #[test]
@@ -142,9 +128,7 @@ mod tests {
 
     #[test]
     fn log_sum_exp_matches_the_definition() {
-        let row: Vec<f32> = (0..1000)
-            .map(|i| ((i * 37) % 101) as f32 / 7.0 - 5.0)
-            .collect();
+        let row: Vec<f32> = (0..1000).map(|i| ((i * 37) % 101) as f32 / 7.0 - 5.0).collect();
         let exact = row.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
         assert!((f64::from(log_sum_exp(&row).unwrap()) - exact).abs() < 1e-5);
     }

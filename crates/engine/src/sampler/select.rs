@@ -8,9 +8,7 @@ use super::math::{RUN, total};
 
 /// Order of likelihood: the likelier, or else the lower id, first.
 fn rank(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
-    b.1.partial_cmp(&a.1)
-        .unwrap_or(Ordering::Equal)
-        .then(a.0.cmp(&b.0))
+    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 
 /// The `k` largest entries of a row without NaN, in order.
@@ -42,33 +40,12 @@ pub(super) fn top_k(row: &[f32], k: usize, out: &mut Vec<(u32, f32)>) {
 ///
 /// A nucleus is nearly always within a small factor of the most likely token, so ever lower thresholds are tried until
 /// what is above them weighs enough; the last one takes everything, so the result is exact.
-pub(super) fn nucleus_candidates(
-    weights: &[f32],
-    run_sums: &[f32],
-    top_p: f32,
-    out: &mut Vec<(u32, f32)>,
-) {
+pub(super) fn nucleus_candidates(weights: &[f32], run_sums: &[f32], top_p: f32, out: &mut Vec<(u32, f32)>) {
     let wanted = f64::from(top_p) * total(run_sums);
-    for threshold in [
-        1.0 / 64.0,
-        1.0 / 4096.0,
-        1.0 / 16_777_216.0,
-        f32::MIN_POSITIVE,
-    ] {
+    for threshold in [1.0 / 64.0, 1.0 / 4096.0, 1.0 / 16_777_216.0, f32::MIN_POSITIVE] {
         out.clear();
-        out.extend(
-            weights
-                .iter()
-                .enumerate()
-                .filter(|&(_, &w)| w >= threshold)
-                .map(|(id, &w)| (id as u32, w)),
-        );
-        if out
-            .iter()
-            .map(|&(_, weight)| f64::from(weight))
-            .sum::<f64>()
-            >= wanted
-        {
+        out.extend(weights.iter().enumerate().filter(|&(_, &w)| w >= threshold).map(|(id, &w)| (id as u32, w)));
+        if out.iter().map(|&(_, weight)| f64::from(weight)).sum::<f64>() >= wanted {
             break;
         }
     }
@@ -77,11 +54,7 @@ pub(super) fn nucleus_candidates(
 
 /// Cuts ordered candidates to the smallest head that weighs at least `top_p` of `total`; returns its weight.
 pub(super) fn cut(candidates: &mut Vec<(u32, f32)>, top_p: f32, total: f64) -> f64 {
-    let wanted = if top_p < 1.0 {
-        f64::from(top_p) * total
-    } else {
-        f64::INFINITY
-    };
+    let wanted = if top_p < 1.0 { f64::from(top_p) * total } else { f64::INFINITY };
     let mut sum = 0.0;
     let mut count = 0;
     while count < candidates.len() && (count == 0 || sum < wanted) {

@@ -7,17 +7,13 @@ use super::*;
 fn noise(seed: u64, count: usize, spread: f64) -> Vec<f32> {
     // Sum of uniforms: a bell like that of real logits, with a few that stand out.
     let unit = |i: usize, k: u64| hash::uniform(seed.wrapping_mul(31).wrapping_add(k), i) - 0.5;
-    (0..count)
-        .map(|i| ((0..4).map(|k| unit(i, k)).sum::<f64>() * spread) as f32)
-        .collect()
+    (0..count).map(|i| ((0..4).map(|k| unit(i, k)).sum::<f64>() * spread) as f32).collect()
 }
 
 fn sample(settings: &Sampling, row: &[f32], position: usize) -> u32 {
     let mut scratch = Scratch::default();
     let mut copy = row.to_vec();
-    let token = Sampler::new(settings.clone(), 0, &[])
-        .sample(&mut copy, position, &mut scratch)
-        .unwrap();
+    let token = Sampler::new(settings.clone(), 0, &[]).sample(&mut copy, position, &mut scratch).unwrap();
     assert_eq!(copy, row, "the row is left as it was");
     token.id
 }
@@ -28,12 +24,7 @@ fn reference(settings: &Sampling, row: &[f32]) -> (Vec<(u32, f64)>, bool) {
     let mut close = false;
     let max = row.iter().copied().fold(f32::MIN, f32::max);
     let weigh = |&logit: &f32| f64::from((logit - max) / settings.temperature).exp();
-    let mut all: Vec<(u32, f64)> = row
-        .iter()
-        .map(weigh)
-        .enumerate()
-        .map(|(id, w)| (id as u32, w))
-        .collect();
+    let mut all: Vec<(u32, f64)> = row.iter().map(weigh).enumerate().map(|(id, w)| (id as u32, w)).collect();
     let cuts = settings.top_k > 0 && settings.top_k < row.len() || settings.top_p < 1.0;
     if cuts {
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -42,9 +33,7 @@ fn reference(settings: &Sampling, row: &[f32]) -> (Vec<(u32, f64)>, bool) {
         all.truncate(settings.top_k);
     }
     let min_p = f64::from(settings.min_p);
-    close |= all
-        .iter()
-        .any(|(_, w)| min_p > 0.0 && (w / min_p - 1.0).abs() < 1e-4);
+    close |= all.iter().any(|(_, w)| min_p > 0.0 && (w / min_p - 1.0).abs() < 1e-4);
     all.retain(|&(_, w)| w >= min_p);
     let total: f64 = all.iter().map(|(_, w)| w).sum();
     if settings.top_p < 1.0 {
@@ -91,16 +80,9 @@ fn greedy_takes_the_first_of_the_largest() {
 
 #[test]
 fn broken_rows_are_errors() {
-    for broken in [
-        vec![0.0, f32::NAN],
-        vec![f32::NEG_INFINITY; 3],
-        vec![1.0, f32::INFINITY],
-    ] {
+    for broken in [vec![0.0, f32::NAN], vec![f32::NEG_INFINITY; 3], vec![1.0, f32::INFINITY]] {
         for temperature in [0.0, 1.0] {
-            let settings = Sampling {
-                temperature,
-                ..Sampling::default()
-            };
+            let settings = Sampling { temperature, ..Sampling::default() };
             let sampler = Sampler::new(settings, 0, &[]);
             let result = sampler.sample(&mut broken.clone(), 0, &mut Scratch::default());
             assert_eq!(result, Err(SampleError::NotANumber), "{broken:?}");
@@ -123,51 +105,24 @@ fn penalties_and_bias_do_what_they_say() {
         row
     }
     let base = Sampling::default();
-    let bias = Sampling {
-        logit_bias: vec![(1, 5.0), (3, -1.0)],
-        ..base.clone()
-    };
+    let bias = Sampling { logit_bias: vec![(1, 5.0), (3, -1.0)], ..base.clone() };
     assert_eq!(adjusted(bias, &[], &[]), [2.0, 3.0, 1.0, 3.0]);
-    let repetition = Sampling {
-        repetition_penalty: 2.0,
-        ..base.clone()
-    };
-    assert_eq!(
-        adjusted(repetition.clone(), &[0, 1], &[0]),
-        [1.0, -4.0, 1.0, 4.0]
-    );
-    let window = Sampling {
-        repetition_window: 2,
-        ..repetition
-    };
-    assert_eq!(
-        adjusted(window.clone(), &[0, 1, 2], &[]),
-        [2.0, -4.0, 0.5, 4.0]
-    );
+    let repetition = Sampling { repetition_penalty: 2.0, ..base.clone() };
+    assert_eq!(adjusted(repetition.clone(), &[0, 1], &[0]), [1.0, -4.0, 1.0, 4.0]);
+    let window = Sampling { repetition_window: 2, ..repetition };
+    assert_eq!(adjusted(window.clone(), &[0, 1, 2], &[]), [2.0, -4.0, 0.5, 4.0]);
     assert_eq!(adjusted(window, &[0, 1, 2], &[3, 3]), [2.0, -2.0, 1.0, 2.0]);
-    let presence = Sampling {
-        presence_penalty: 0.5,
-        ..base.clone()
-    };
+    let presence = Sampling { presence_penalty: 0.5, ..base.clone() };
     assert_eq!(adjusted(presence, &[3], &[0, 0, 2]), [1.5, -2.0, 0.5, 4.0]);
-    let frequency = Sampling {
-        frequency_penalty: 0.5,
-        ..base
-    };
+    let frequency = Sampling { frequency_penalty: 0.5, ..base };
     assert_eq!(adjusted(frequency, &[3], &[0, 0, 2]), [1.0, -2.0, 0.5, 4.0]);
 }
 
 #[test]
 fn logprobs_describe_the_models_own_distribution() {
-    let settings = Sampling {
-        logprobs: Some(2),
-        logit_bias: vec![(0, 100.0)],
-        ..Sampling::default()
-    };
+    let settings = Sampling { logprobs: Some(2), logit_bias: vec![(0, 100.0)], ..Sampling::default() };
     let mut row = vec![0.0, 2.0, 1.0];
-    let token = Sampler::new(settings, 0, &[])
-        .sample(&mut row, 0, &mut Scratch::default())
-        .unwrap();
+    let token = Sampler::new(settings, 0, &[]).sample(&mut row, 0, &mut Scratch::default()).unwrap();
     let log_sum = (1.0f32 + 2f32.exp() + 1f32.exp()).ln();
     assert_eq!(token.id, 0);
     assert!((token.logprob.unwrap() + log_sum).abs() < 1e-5);
@@ -181,32 +136,13 @@ fn logprobs_describe_the_models_own_distribution() {
 #[test]
 fn draws_follow_the_distribution() {
     let row = noise(3, 40, 6.0);
-    let base = Sampling {
-        temperature: 0.9,
-        seed: Some(11),
-        ..Sampling::default()
-    };
+    let base = Sampling { temperature: 0.9, seed: Some(11), ..Sampling::default() };
     for settings in [
         base.clone(),
-        Sampling {
-            top_k: 7,
-            ..base.clone()
-        },
-        Sampling {
-            top_p: 0.8,
-            ..base.clone()
-        },
-        Sampling {
-            min_p: 0.1,
-            ..base.clone()
-        },
-        Sampling {
-            temperature: 2.0,
-            top_k: 20,
-            top_p: 0.9,
-            min_p: 0.02,
-            ..base.clone()
-        },
+        Sampling { top_k: 7, ..base.clone() },
+        Sampling { top_p: 0.8, ..base.clone() },
+        Sampling { min_p: 0.1, ..base.clone() },
+        Sampling { temperature: 2.0, top_k: 20, top_p: 0.9, min_p: 0.02, ..base.clone() },
     ] {
         let draws = 50_000;
         let mut counts = vec![0u32; row.len()];
@@ -215,37 +151,23 @@ fn draws_follow_the_distribution() {
         }
         let (distribution, _) = reference(&settings, &row);
         let mut expected = vec![0.0; row.len()];
-        distribution
-            .iter()
-            .for_each(|&(id, p)| expected[id as usize] = p * draws as f64);
+        distribution.iter().for_each(|&(id, p)| expected[id as usize] = p * draws as f64);
         // Chi-square over the cells that can be hit; its mean is their number, its deviation sqrt(2 * number).
         let mut chi = 0.0;
         for (&count, &want) in counts.iter().zip(&expected) {
             assert!(want > 0.0 || count == 0, "{settings:?}");
-            chi += if want > 0.0 {
-                (f64::from(count) - want).powi(2) / want
-            } else {
-                0.0
-            };
+            chi += if want > 0.0 { (f64::from(count) - want).powi(2) / want } else { 0.0 };
         }
         let cells = distribution.len() as f64;
-        assert!(
-            chi < cells + 4.0 * (2.0 * cells).sqrt() + 4.0,
-            "chi-square {chi} over {cells} cells"
-        );
+        assert!(chi < cells + 4.0 * (2.0 * cells).sqrt() + 4.0, "chi-square {chi} over {cells} cells");
     }
 }
 
 #[test]
 fn a_real_vocabulary_is_drawn_to_its_ends() {
     let row = vec![0.0; 151_936];
-    let settings = Sampling {
-        temperature: 1.0,
-        ..Sampling::default()
-    };
-    let draws: Vec<u32> = (0..2000)
-        .map(|position| sample(&settings, &row, position))
-        .collect();
+    let settings = Sampling { temperature: 1.0, ..Sampling::default() };
+    let draws: Vec<u32> = (0..2000).map(|position| sample(&settings, &row, position)).collect();
     let mean = draws.iter().map(|&id| f64::from(id)).sum::<f64>() / 2000.0;
     assert!((mean / 75_968.0 - 1.0).abs() < 0.06, "{mean}");
     assert!(draws.iter().any(|&id| id > 151_000) && draws.iter().any(|&id| id < 1000));
@@ -286,42 +208,14 @@ proptest! {
 #[test]
 fn cost_of_a_pick() {
     let mut row = noise(5, 151_936, 12.0);
-    let base = Sampling {
-        temperature: 0.8,
-        ..Sampling::default()
-    };
+    let base = Sampling { temperature: 0.8, ..Sampling::default() };
     for (name, settings) in [
         ("greedy", Sampling::default()),
-        (
-            "greedy, 5 logprobs",
-            Sampling {
-                logprobs: Some(5),
-                ..Sampling::default()
-            },
-        ),
+        ("greedy, 5 logprobs", Sampling { logprobs: Some(5), ..Sampling::default() }),
         ("temperature", base.clone()),
-        (
-            "top-k 40, top-p 0.95",
-            Sampling {
-                top_k: 40,
-                top_p: 0.95,
-                ..base.clone()
-            },
-        ),
-        (
-            "top-p 0.95",
-            Sampling {
-                top_p: 0.95,
-                ..base.clone()
-            },
-        ),
-        (
-            "min-p 0.05",
-            Sampling {
-                min_p: 0.05,
-                ..base.clone()
-            },
-        ),
+        ("top-k 40, top-p 0.95", Sampling { top_k: 40, top_p: 0.95, ..base.clone() }),
+        ("top-p 0.95", Sampling { top_p: 0.95, ..base.clone() }),
+        ("min-p 0.05", Sampling { min_p: 0.05, ..base.clone() }),
     ] {
         let sampler = Sampler::new(settings, 0, &[]);
         let mut scratch = Scratch::default();

@@ -19,12 +19,7 @@ fn requests() -> Vec<Request> {
         request.sampling = match i % 4 {
             0 => Sampling::default(),
             1 => sampled(1.0, u64::from(i)),
-            2 => Sampling {
-                top_k: 9,
-                top_p: 0.9,
-                min_p: 0.05,
-                ..sampled(0.7, 3)
-            },
+            2 => Sampling { top_k: 9, top_p: 0.9, min_p: 0.05, ..sampled(0.7, 3) },
             _ => Sampling {
                 repetition_penalty: 1.3,
                 presence_penalty: 0.4,
@@ -41,30 +36,14 @@ fn requests() -> Vec<Request> {
 
 /// Each request alone on a fresh engine: what all others are measured by.
 fn alone() -> Vec<Vec<u32>> {
-    let solo = |request| {
-        ask(
-            &start(ToyOptions::default(), EngineOptions::default()),
-            request,
-        )
-        .ids()
-    };
+    let solo = |request| ask(&start(ToyOptions::default(), EngineOptions::default()), request).ids();
     requests().into_iter().map(solo).collect()
 }
 
-fn check(
-    toy: ToyOptions,
-    options: EngineOptions,
-    change: impl Fn(&mut Request, &[u32]),
-) -> engine::Stats {
+fn check(toy: ToyOptions, options: EngineOptions, change: impl Fn(&mut Request, &[u32])) -> engine::Stats {
     // The first step waits until all have been submitted, so that every run meets the same crowd.
     let (permit, gate) = mpsc::channel();
-    let engine = start(
-        ToyOptions {
-            gate: Some(gate),
-            ..toy
-        },
-        options,
-    );
+    let engine = start(ToyOptions { gate: Some(gate), ..toy }, options);
     let permit = permit;
     let expected = alone();
     let submit = |(mut request, want): (Request, &Vec<u32>)| {
@@ -79,10 +58,7 @@ fn check(
         assert_eq!(&answer.ids(), want, "request {index}");
     }
     let stats = engine.stats();
-    assert_eq!(
-        (stats.blocks.used, stats.running, stats.queued),
-        (0, [0, 0], [0, 0])
-    );
+    assert_eq!((stats.blocks.used, stats.running, stats.queued), (0, [0, 0], [0, 0]));
     stats
 }
 
@@ -102,33 +78,15 @@ fn together_equals_alone() {
 
 #[test]
 fn small_steps_equal_large_ones() {
-    let options = EngineOptions {
-        step_rows_idle: 5,
-        step_rows_busy: 3,
-        running_max: 3,
-        ..EngineOptions::default()
-    };
-    check(
-        ToyOptions {
-            rows_max: 11,
-            ..ToyOptions::default()
-        },
-        options,
-        |_, _| {},
-    );
+    let options = EngineOptions { step_rows_idle: 5, step_rows_busy: 3, running_max: 3, ..EngineOptions::default() };
+    check(ToyOptions { rows_max: 11, ..ToyOptions::default() }, options, |_, _| {});
 }
 
 #[test]
 fn preempted_and_evicted_equals_undisturbed() {
     // Room for about three sequences at a time.
-    let toy = ToyOptions {
-        blocks: 16,
-        ..ToyOptions::default()
-    };
-    let options = EngineOptions {
-        background_rows: 4,
-        ..EngineOptions::default()
-    };
+    let toy = ToyOptions { blocks: 16, ..ToyOptions::default() };
+    let options = EngineOptions { background_rows: 4, ..EngineOptions::default() };
     let stats = check(toy, options, |_, _| {});
     assert!(stats.preemptions > 0, "the test did not test anything");
     assert_eq!(stats.blocks.free + stats.blocks.cached, 16);
@@ -136,62 +94,33 @@ fn preempted_and_evicted_equals_undisturbed() {
 
 #[test]
 fn drafted_equals_plain() {
-    let stats = check(
-        ToyOptions::default(),
-        EngineOptions::default(),
-        |request, want| {
-            let prompt = request.prompt.len();
-            request.drafter = Some(Box::new(Oracle {
-                truth: want.to_vec(),
-                prompt,
-                dice: Dice(want.len() as u64),
-            }));
-        },
-    );
+    let stats = check(ToyOptions::default(), EngineOptions::default(), |request, want| {
+        let prompt = request.prompt.len();
+        request.drafter = Some(Box::new(Oracle { truth: want.to_vec(), prompt, dice: Dice(want.len() as u64) }));
+    });
     assert!(stats.accepted_tokens > 100, "{stats:?}");
     assert!(stats.drafted_tokens > stats.accepted_tokens);
 }
 
 #[test]
 fn drafted_equals_plain_when_blocks_run_out() {
-    let toy = ToyOptions {
-        blocks: 10,
-        rows_max: 24,
-        ..ToyOptions::default()
-    };
-    let options = EngineOptions {
-        background_rows: 4,
-        ..EngineOptions::default()
-    };
+    let toy = ToyOptions { blocks: 10, rows_max: 24, ..ToyOptions::default() };
+    let options = EngineOptions { background_rows: 4, ..EngineOptions::default() };
     let stats = check(toy, options, |request, want| {
         let prompt = request.prompt.len();
-        request.drafter = Some(Box::new(Oracle {
-            truth: want.to_vec(),
-            prompt,
-            dice: Dice(1),
-        }));
+        request.drafter = Some(Box::new(Oracle { truth: want.to_vec(), prompt, dice: Dice(1) }));
     });
     assert!(stats.preemptions > 0 && stats.accepted_tokens > 0);
 }
 
 #[test]
 fn ngrams_save_steps_where_text_repeats() {
-    let toy = || ToyOptions {
-        memory: 2,
-        vocab: 32,
-        ..ToyOptions::default()
-    };
+    let toy = || ToyOptions { memory: 2, vocab: 32, ..ToyOptions::default() };
     let request = || Request::new(vec![1, 2, 3], 400);
     let plain = start(toy(), EngineOptions::default());
     let drafted = start(toy(), EngineOptions::default());
     let want = ask(&plain, request());
-    let got = ask(
-        &drafted,
-        Request {
-            drafter: Some(Box::new(NgramDrafter::new(2))),
-            ..request()
-        },
-    );
+    let got = ask(&drafted, Request { drafter: Some(Box::new(NgramDrafter::new(2))), ..request() });
     assert_eq!(got.ids(), want.ids());
     assert!(drafted.stats().steps * 4 < plain.stats().steps);
     let usage = got.finished().usage;
@@ -203,10 +132,7 @@ fn a_prompt_sent_again_is_read_from_the_cache() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
     let first = ask(&engine, Request::new(prompt(1, 300), 20));
     assert_eq!(first.cached(), 0);
-    assert_eq!(
-        first.started.as_ref().unwrap().miss,
-        Some(Miss::Uncached { position: 0 })
-    );
+    assert_eq!(first.started.as_ref().unwrap().miss, Some(Miss::Uncached { position: 0 }));
 
     // The next turn: prompt, output and 20 new tokens. All but the last picked token is in the KV.
     let mut turn = prompt(1, 300);
@@ -215,40 +141,22 @@ fn a_prompt_sent_again_is_read_from_the_cache() {
     let computed = engine.stats().prompt_tokens;
     let second = ask(&engine, Request::new(turn.clone(), 5));
     assert_eq!(second.cached(), 319);
-    assert_eq!(
-        second.ids(),
-        ToyBackend::greedy(&ToyOptions::default(), &turn, 5)
-    );
+    assert_eq!(second.ids(), ToyBackend::greedy(&ToyOptions::default(), &turn, 5));
     assert_eq!(engine.stats().prompt_tokens - computed, 21);
 
     turn[100] = 121;
     let miss = ask(&engine, Request::new(turn, 5)).started.unwrap();
     assert_eq!(miss.cached_tokens, 100);
-    assert!(matches!(
-        miss.miss,
-        Some(Miss::Different {
-            position: 100,
-            wanted: 121,
-            ..
-        })
-    ));
+    assert!(matches!(miss.miss, Some(Miss::Different { position: 100, wanted: 121, .. })));
 }
 
 #[test]
 fn candidates_read_their_prompt_once() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
-    let candidate = |seed| Request {
-        sampling: sampled(1.0, seed),
-        ..Request::new(prompt(4, 321), 10)
-    };
-    let streams: Vec<_> = (0..5)
-        .map(|seed| engine.submit(candidate(seed)).unwrap())
-        .collect();
+    let candidate = |seed| Request { sampling: sampled(1.0, seed), ..Request::new(prompt(4, 321), 10) };
+    let streams: Vec<_> = (0..5).map(|seed| engine.submit(candidate(seed)).unwrap()).collect();
     let answers: Vec<_> = streams.into_iter().map(collect).collect();
-    assert_eq!(
-        answers.iter().map(|a| a.cached()).collect::<Vec<_>>(),
-        [0, 320, 320, 320, 320]
-    );
+    assert_eq!(answers.iter().map(|a| a.cached()).collect::<Vec<_>>(), [0, 320, 320, 320, 320]);
     assert_ne!(answers[0].ids(), answers[1].ids());
 }
 
@@ -256,22 +164,13 @@ fn candidates_read_their_prompt_once() {
 fn an_empty_output_fills_the_cache() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
     let warm = ask(&engine, Request::new(prompt(1, 200), 0));
-    assert_eq!(
-        (warm.reason(), warm.ids().len()),
-        (&FinishReason::Length, 0)
-    );
+    assert_eq!((warm.reason(), warm.ids().len()), (&FinishReason::Length, 0));
     assert_eq!(ask(&engine, Request::new(prompt(1, 200), 4)).cached(), 199);
 }
 
 #[test]
 fn eviction_keeps_what_was_used_last() {
-    let engine = start(
-        ToyOptions {
-            blocks: 16,
-            ..ToyOptions::default()
-        },
-        EngineOptions::default(),
-    );
+    let engine = start(ToyOptions { blocks: 16, ..ToyOptions::default() }, EngineOptions::default());
     for seed in 0..20 {
         let tokens = prompt(seed, 150);
         let want = ToyBackend::greedy(&ToyOptions::default(), &tokens, 10);

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use engine::{
-    EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling, SubmitError, TokenBytes,
-};
+use engine::{EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling, SubmitError, TokenBytes};
 use testkit::toy::{StepLog, ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -14,10 +12,7 @@ use crate::support::*;
 /// Token `t` stands for the bytes `<t>`.
 fn spelled() -> EngineOptions {
     let bytes: TokenBytes = (0..128).map(|token| format!("<{token}>")).collect();
-    EngineOptions {
-        token_bytes: Arc::new(bytes),
-        ..EngineOptions::default()
-    }
+    EngineOptions { token_bytes: Arc::new(bytes), ..EngineOptions::default() }
 }
 
 fn text(ids: &[u32]) -> String {
@@ -36,16 +31,11 @@ fn stop_strings_end_the_output_before_them() {
             let mut request = Request::new(tokens.clone(), 40);
             request.stop_strings = vec![b"never".to_vec(), stop.clone().into_bytes()];
             if draft {
-                let oracle = Oracle {
-                    truth: output.clone(),
-                    prompt: 10,
-                    dice: Dice(from as u64),
-                };
+                let oracle = Oracle { truth: output.clone(), prompt: 10, dice: Dice(from as u64) };
                 request.drafter = Some(Box::new(oracle));
             }
             let answer = ask(&engine, request);
-            let got =
-                text(&answer.ids()) + &String::from_utf8(answer.finished().tail.clone()).unwrap();
+            let got = text(&answer.ids()) + &String::from_utf8(answer.finished().tail.clone()).unwrap();
             let end = text(&output).find(&stop).unwrap();
             assert_eq!(got, text(&output)[..end], "stop {stop:?}");
             assert_eq!(answer.reason(), &FinishReason::Stop);
@@ -57,15 +47,10 @@ fn stop_strings_end_the_output_before_them() {
 fn what_was_held_for_a_stop_that_did_not_come_is_published() {
     let engine = start(ToyOptions::default(), spelled());
     let output = ToyBackend::greedy(&ToyOptions::default(), &prompt(2, 10), 6);
-    let request = Request {
-        stop_strings: vec![(text(&output) + "more").into_bytes()],
-        ..Request::new(prompt(2, 10), 6)
-    };
+    let request =
+        Request { stop_strings: vec![(text(&output) + "more").into_bytes()], ..Request::new(prompt(2, 10), 6) };
     let answer = ask(&engine, request);
-    assert_eq!(
-        (answer.ids(), answer.reason()),
-        (output, &FinishReason::Length)
-    );
+    assert_eq!((answer.ids(), answer.reason()), (output, &FinishReason::Length));
 }
 
 #[test]
@@ -73,10 +58,7 @@ fn stop_tokens_are_named_and_not_published() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
     let output = ToyBackend::greedy(&ToyOptions::default(), &prompt(2, 10), 20);
     let at = output.iter().position(|id| *id == output[12]).unwrap();
-    let request = Request {
-        stop_tokens: vec![output[12]],
-        ..Request::new(prompt(2, 10), 20)
-    };
+    let request = Request { stop_tokens: vec![output[12]], ..Request::new(prompt(2, 10), 20) };
     let answer = ask(&engine, request);
     assert_eq!(answer.ids(), output[..at]);
     assert_eq!(answer.reason(), &FinishReason::StopToken(output[12]));
@@ -86,17 +68,8 @@ fn stop_tokens_are_named_and_not_published() {
 #[test]
 fn logprobs_come_with_every_token() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
-    let sampling = Sampling {
-        logprobs: Some(3),
-        ..Sampling::default()
-    };
-    let answer = ask(
-        &engine,
-        Request {
-            sampling,
-            ..Request::new(prompt(2, 10), 5)
-        },
-    );
+    let sampling = Sampling { logprobs: Some(3), ..Sampling::default() };
+    let answer = ask(&engine, Request { sampling, ..Request::new(prompt(2, 10), 5) });
     for token in &answer.tokens {
         assert_eq!(token.top.len(), 3);
         assert_eq!(token.top[0], (token.id, token.logprob.unwrap()));
@@ -107,15 +80,8 @@ fn logprobs_come_with_every_token() {
 fn a_seed_chosen_by_the_engine_can_be_used_again() {
     let engine = start(ToyOptions::default(), EngineOptions::default());
     let request = |seed| {
-        let sampling = Sampling {
-            temperature: 1.5,
-            seed,
-            ..Sampling::default()
-        };
-        Request {
-            sampling,
-            ..Request::new(prompt(2, 10), 20)
-        }
+        let sampling = Sampling { temperature: 1.5, seed, ..Sampling::default() };
+        Request { sampling, ..Request::new(prompt(2, 10), 20) }
     };
     let first = ask(&engine, request(None));
     assert_ne!(first.ids(), ask(&engine, request(None)).ids());
@@ -127,10 +93,7 @@ fn a_seed_chosen_by_the_engine_can_be_used_again() {
 fn halting(steps: usize) -> (engine::EngineHandle, mpsc::Sender<()>) {
     let (permit, gate) = mpsc::channel();
     (0..steps).for_each(|_| permit.send(()).unwrap());
-    let toy = ToyOptions {
-        gate: Some(gate),
-        ..ToyOptions::default()
-    };
+    let toy = ToyOptions { gate: Some(gate), ..ToyOptions::default() };
     (start(toy, EngineOptions::default()), permit)
 }
 
@@ -154,10 +117,7 @@ fn cancelled_sequences_end_and_what_they_did_stays() {
             }
         }
         let end = end.unwrap();
-        assert_eq!(
-            (end.reason, end.usage.generated),
-            (FinishReason::Cancelled, ids.len())
-        );
+        assert_eq!((end.reason, end.usage.generated), (FinishReason::Cancelled, ids.len()));
         assert!((1..=31).contains(&ids.len()));
         assert_eq!(engine.stats().blocks.used, 0);
         // Steering: the same tokens and something new; only what is new is computed.
@@ -188,26 +148,11 @@ fn dropping_the_stream_cancels() {
 fn interactive_goes_first() {
     let (permit, gate) = mpsc::channel();
     let log = StepLog::default();
-    let toy = ToyOptions {
-        gate: Some(gate),
-        log: Some(Arc::clone(&log)),
-        ..ToyOptions::default()
-    };
-    let engine = start(
-        toy,
-        EngineOptions {
-            running_max: 2,
-            ..EngineOptions::default()
-        },
-    );
+    let toy = ToyOptions { gate: Some(gate), log: Some(Arc::clone(&log)), ..ToyOptions::default() };
+    let engine = start(toy, EngineOptions { running_max: 2, ..EngineOptions::default() });
     let permit = permit;
-    let background = |seed| Request {
-        lane: Lane::Background,
-        ..Request::new(prompt(seed, 20), 6)
-    };
-    let slow: Vec<_> = (0..3)
-        .map(|seed| engine.submit(background(seed)).unwrap())
-        .collect();
+    let background = |seed| Request { lane: Lane::Background, ..Request::new(prompt(seed, 20), 6) };
+    let slow: Vec<_> = (0..3).map(|seed| engine.submit(background(seed)).unwrap()).collect();
     permit.send(()).unwrap();
     assert!(matches!(slow[0].recv(), Some(Event::Started(_))));
     assert!(matches!(slow[0].recv(), Some(Event::Tokens(_))));
@@ -215,10 +160,7 @@ fn interactive_goes_first() {
     let urgent = engine.submit(Request::new(prompt(9, 50), 4)).unwrap();
     drop(permit);
     let answer = collect(urgent);
-    assert_eq!(
-        answer.ids(),
-        ToyBackend::greedy(&ToyOptions::default(), &prompt(9, 50), 4)
-    );
+    assert_eq!(answer.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(9, 50), 4));
     for (seed, stream) in slow.into_iter().enumerate() {
         let rest = collect_rest(stream);
         let all = ToyBackend::greedy(&ToyOptions::default(), &prompt(seed as u32, 20), 6);
@@ -228,10 +170,7 @@ fn interactive_goes_first() {
     let log = log.lock().unwrap();
     let first = log.iter().position(|step| step.contains(&(0, 50))).unwrap();
     assert!(first <= 2, "{log:?}");
-    assert!(
-        log[first..first + 4].iter().all(|step| step.len() == 1),
-        "{log:?}"
-    );
+    assert!(log[first..first + 4].iter().all(|step| step.len() == 1), "{log:?}");
 }
 
 fn collect_rest(stream: engine::Stream) -> Vec<u32> {
@@ -248,11 +187,7 @@ fn collect_rest(stream: engine::Stream) -> Vec<u32> {
 fn a_long_prompt_does_not_stall_a_decoding_sequence() {
     let (permit, gate) = mpsc::channel();
     let log = StepLog::default();
-    let toy = ToyOptions {
-        gate: Some(gate),
-        log: Some(Arc::clone(&log)),
-        ..ToyOptions::default()
-    };
+    let toy = ToyOptions { gate: Some(gate), log: Some(Arc::clone(&log)), ..ToyOptions::default() };
     let engine = start(toy, EngineOptions::default());
     let permit = permit;
     let short = engine.submit(Request::new(prompt(1, 10), 60)).unwrap();
@@ -264,45 +199,23 @@ fn a_long_prompt_does_not_stall_a_decoding_sequence() {
     assert_eq!(collect(long).ids().len(), 2);
     drop(short);
     let log = log.lock().unwrap();
-    let reading = log
-        .iter()
-        .filter(|step| step.iter().any(|&(_, rows)| rows > 1))
-        .skip(1);
+    let reading = log.iter().filter(|step| step.iter().any(|&(_, rows)| rows > 1)).skip(1);
     for step in reading {
         let rows: usize = step.iter().map(|&(_, rows)| rows).sum();
-        assert!(
-            rows <= 64 && step.iter().any(|&(_, rows)| rows == 1),
-            "{step:?}"
-        );
+        assert!(rows <= 64 && step.iter().any(|&(_, rows)| rows == 1), "{step:?}");
     }
 }
 
 #[test]
 fn broken_rows_and_steps_end_only_their_own_sequences() {
-    let toy = || ToyOptions {
-        nan_token: Some(125),
-        fail_token: Some(126),
-        ..ToyOptions::default()
-    };
+    let toy = || ToyOptions { nan_token: Some(125), fail_token: Some(126), ..ToyOptions::default() };
     let engine = start(toy(), EngineOptions::default());
     let bystander = engine.submit(Request::new(prompt(1, 40), 100)).unwrap();
     let broken = ask(&engine, Request::new(vec![1, 2, 125], 5));
-    assert!(matches!(
-        broken.reason(),
-        FinishReason::Error {
-            kind: ErrorKind::Device,
-            ..
-        }
-    ));
+    assert!(matches!(broken.reason(), FinishReason::Error { kind: ErrorKind::Device, .. }));
     // A failed step takes down whoever was in it, here possibly the bystander, and nobody later.
     let failed = ask(&engine, Request::new(vec![1, 2, 126], 5));
-    let FinishReason::Error {
-        kind: ErrorKind::Device,
-        text,
-    } = failed.reason()
-    else {
-        panic!()
-    };
+    let FinishReason::Error { kind: ErrorKind::Device, text } = failed.reason() else { panic!() };
     assert!(text.contains("told to fail"));
     collect(bystander);
     let after = ask(&engine, Request::new(prompt(1, 40), 10));
@@ -312,57 +225,23 @@ fn broken_rows_and_steps_end_only_their_own_sequences() {
 
 #[test]
 fn a_panic_in_the_backend_ends_every_stream() {
-    let toy = ToyOptions {
-        panic_token: Some(125),
-        ..ToyOptions::default()
-    };
-    let engine = start(
-        toy,
-        EngineOptions {
-            running_max: 1,
-            ..EngineOptions::default()
-        },
-    );
+    let toy = ToyOptions { panic_token: Some(125), ..ToyOptions::default() };
+    let engine = start(toy, EngineOptions { running_max: 1, ..EngineOptions::default() });
     let doomed = engine.submit(Request::new(vec![125], 5)).unwrap();
     let queued = engine.submit(Request::new(vec![1], 5));
-    assert!(matches!(
-        collect(doomed).reason(),
-        FinishReason::Error {
-            kind: ErrorKind::Internal,
-            ..
-        }
-    ));
+    assert!(matches!(collect(doomed).reason(), FinishReason::Error { kind: ErrorKind::Internal, .. }));
     if let Ok(queued) = queued {
-        assert!(matches!(
-            collect(queued).reason(),
-            FinishReason::Error {
-                kind: ErrorKind::Internal,
-                ..
-            }
-        ));
+        assert!(matches!(collect(queued).reason(), FinishReason::Error { kind: ErrorKind::Internal, .. }));
     }
     engine.shutdown();
-    assert_eq!(
-        engine.submit(Request::new(vec![1], 5)).unwrap_err(),
-        SubmitError::Closed
-    );
+    assert_eq!(engine.submit(Request::new(vec![1], 5)).unwrap_err(), SubmitError::Closed);
 }
 
 #[test]
 fn shutdown_and_the_last_handle_end_every_stream() {
     for explicit in [true, false] {
-        let options = EngineOptions {
-            running_max: 1,
-            ..EngineOptions::default()
-        };
-        let engine = start(
-            ToyOptions {
-                context: 100_000,
-                blocks: 4000,
-                ..ToyOptions::default()
-            },
-            options,
-        );
+        let options = EngineOptions { running_max: 1, ..EngineOptions::default() };
+        let engine = start(ToyOptions { context: 100_000, blocks: 4000, ..ToyOptions::default() }, options);
         let running = engine.submit(Request::new(prompt(1, 40), 90_000)).unwrap();
         let queued = engine.submit(Request::new(prompt(2, 40), 90_000)).unwrap();
         assert!(matches!(running.recv(), Some(Event::Started(_))));
@@ -370,22 +249,14 @@ fn shutdown_and_the_last_handle_end_every_stream() {
         drop(engine);
         if explicit {
             other.shutdown();
-            assert_eq!(
-                other.submit(Request::new(vec![1], 1)).unwrap_err(),
-                SubmitError::Closed
-            );
+            assert_eq!(other.submit(Request::new(vec![1], 1)).unwrap_err(), SubmitError::Closed);
             let stats = other.stats();
-            assert_eq!(
-                (stats.blocks.used, stats.running, stats.queued),
-                (0, [0, 0], [0, 0])
-            );
+            assert_eq!((stats.blocks.used, stats.running, stats.queued), (0, [0, 0], [0, 0]));
         }
         drop(other);
         for stream in [running, queued] {
             let end = std::iter::from_fn(|| stream.recv()).last();
-            let Some(Event::Finished(finished)) = end else {
-                panic!("{end:?}")
-            };
+            let Some(Event::Finished(finished)) = end else { panic!("{end:?}") };
             assert_eq!(finished.reason, FinishReason::Shutdown);
         }
     }
@@ -397,10 +268,7 @@ fn a_waker_is_called_for_every_event() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&calls);
     let on_ready = move || drop(counter.fetch_add(1, Ordering::SeqCst).to_string());
-    let request = Request {
-        on_ready: Some(Box::new(on_ready)),
-        ..Request::new(prompt(1, 5), 7)
-    };
+    let request = Request { on_ready: Some(Box::new(on_ready)), ..Request::new(prompt(1, 5), 7) };
     ask(&engine, request);
     engine.shutdown();
     assert_eq!(calls.load(Ordering::SeqCst), 9);

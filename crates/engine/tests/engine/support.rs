@@ -1,8 +1,8 @@
 //! Shared by all tests of the engine: running requests to their end and comparing them with the definition.
 
 use engine::{
-    Drafter, Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request, Sampling,
-    Started, Stream, TokenOut,
+    Drafter, Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request, Sampling, Started, Stream,
+    TokenOut,
 };
 use testkit::toy::{ToyBackend, ToyOptions};
 
@@ -62,17 +62,11 @@ pub fn ask(engine: &EngineHandle, request: Request) -> Answer {
 
 /// A prompt of `count` tokens that differs from the first token on for each `seed`.
 pub fn prompt(seed: u32, count: usize) -> Vec<u32> {
-    (0..count as u32)
-        .map(|i| (seed.wrapping_mul(31) + i * i + i * 7) % 120)
-        .collect()
+    (0..count as u32).map(|i| (seed.wrapping_mul(31) + i * i + i * 7) % 120).collect()
 }
 
 pub fn sampled(temperature: f32, seed: u64) -> Sampling {
-    Sampling {
-        temperature,
-        seed: Some(seed),
-        ..Sampling::default()
-    }
+    Sampling { temperature, seed: Some(seed), ..Sampling::default() }
 }
 
 /// A small deterministic source of test choices.
@@ -80,10 +74,7 @@ pub struct Dice(pub u64);
 
 impl Dice {
     pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % sides
     }
 }
@@ -99,13 +90,7 @@ impl Drafter for Oracle {
     fn propose(&mut self, tokens: &[u32], max: usize, out: &mut Vec<u32>) {
         let rest = self.truth.get(tokens.len() - self.prompt..).unwrap_or(&[]);
         let count = self.dice.roll(max + 1);
-        out.extend(rest.iter().take(count).map(|&id| {
-            if self.dice.roll(5) == 0 {
-                (id + 1) % 128
-            } else {
-                id
-            }
-        }));
+        out.extend(rest.iter().take(count).map(|&id| if self.dice.roll(5) == 0 { (id + 1) % 128 } else { id }));
     }
 
     fn observe(&mut self, proposed: usize, accepted: usize) {

@@ -44,14 +44,7 @@ struct Visit {
     weight: f32,
 }
 
-fn mixture(
-    runtime: &mut Runtime,
-    config: &Config,
-    s: &mut Scratch,
-    router: &Matrix,
-    experts: &[Expert],
-    rows: usize,
-) {
+fn mixture(runtime: &mut Runtime, config: &Config, s: &mut Scratch, router: &Matrix, experts: &[Expert], rows: usize) {
     let map = numbers(rows);
     let (width, ff) = (config.embedding, config.feed_forward);
     let all = RowMap { input: map, output: map };

@@ -112,8 +112,7 @@ impl CpuModel {
     /// `x += output(attention(norm(x)))`.
     fn attention(&mut self, i: usize, sequences: &[Queries<'_>], rows: usize) {
         let (config, s, runtime, layer) = (&self.config, &mut self.scratch, &mut self.runtime, &self.weights.layers[i]);
-        let (width, q_width, kv_width) =
-            (config.embedding, config.heads * config.head, config.kv_heads * config.head);
+        let (width, q_width, kv_width) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
         let map = numbers(rows);
         runtime.rms_norm(&s.x, &layer.attention_norm, config.epsilon, &mut s.normed.values[..rows * width]);
         quantize(runtime, &mut s.normed, rows, &[&layer.q.matrix, &layer.k.matrix, &layer.v.matrix]);
@@ -220,14 +219,7 @@ struct HeadWork<'a> {
 
 impl HeadWork<'_> {
     /// Bias, norm of each head, rotation: whichever the model has. Values are not rotated (`scale` is none).
-    fn finish(
-        &self,
-        row: usize,
-        x: &mut [f32],
-        bias: &Option<Vec<f32>>,
-        norm: &Option<Vec<f32>>,
-        scale: Option<f32>,
-    ) {
+    fn finish(&self, row: usize, x: &mut [f32], bias: &Option<Vec<f32>>, norm: &Option<Vec<f32>>, scale: Option<f32>) {
         if let Some(bias) = bias {
             x.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
         }

@@ -27,14 +27,10 @@ pub enum GgufError {
         found: [u8; 4],
     },
     /// The version reads as a small number only when its bytes are swapped.
-    #[error(
-        "this is a big-endian GGUF file; convert it to little-endian or fetch the little-endian one"
-    )]
+    #[error("this is a big-endian GGUF file; convert it to little-endian or fetch the little-endian one")]
     BigEndian,
     /// A version other than 2 or 3.
-    #[error(
-        "GGUF version {found} is not supported (2 and 3 are); convert the file again with a current tool"
-    )]
+    #[error("GGUF version {found} is not supported (2 and 3 are); convert the file again with a current tool")]
     Version {
         /// The version in the file.
         found: u32,
@@ -55,9 +51,7 @@ pub enum GgufError {
         left: u64,
     },
     /// Holding what the header describes would take more memory than the file is long. No real model does that.
-    #[error(
-        "damaged: {what} would take {needed} bytes of memory in a file that has room for {left}; fetch it again"
-    )]
+    #[error("damaged: {what} would take {needed} bytes of memory in a file that has room for {left}; fetch it again")]
     OutOfProportion {
         /// What was to be stored.
         what: &'static str,
@@ -67,9 +61,7 @@ pub enum GgufError {
         left: u64,
     },
     /// More tensors or keys than any model has.
-    #[error(
-        "{what} has {count} entries where {max} are possible; the file is damaged, fetch it again"
-    )]
+    #[error("{what} has {count} entries where {max} are possible; the file is damaged, fetch it again")]
     TooMany {
         /// The list.
         what: &'static str,
@@ -154,9 +146,7 @@ pub enum TensorProblem {
     #[error("it occurs twice; the file is damaged")]
     Duplicate,
     /// A type this build has no kernels for.
-    #[error(
-        "type {0} is not supported; choose a file in F32, F16, BF16, Q4_0 to Q8_0 or Q2_K to Q6_K"
-    )]
+    #[error("type {0} is not supported; choose a file in F32, F16, BF16, Q4_0 to Q8_0 or Q2_K to Q6_K")]
     UnknownType(u32),
     /// The number of dimensions is not 1 to 4.
     #[error("{0} dimensions where 1 to 4 are possible; the file is damaged")]
@@ -165,9 +155,7 @@ pub enum TensorProblem {
     #[error("dimension {0} is zero; the file is damaged")]
     EmptyDimension(usize),
     /// Rows must consist of whole blocks.
-    #[error(
-        "a row of {columns} values is not a whole number of blocks of {block}; the file is damaged"
-    )]
+    #[error("a row of {columns} values is not a whole number of blocks of {block}; the file is damaged")]
     PartialBlock {
         /// Values in a row.
         columns: u64,

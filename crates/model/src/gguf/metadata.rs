@@ -22,32 +22,23 @@ pub struct Metadata {
 impl Metadata {
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        let index = self
-            .entries
-            .binary_search_by(|entry| entry.0.as_str().cmp(key))
-            .ok()?;
+        let index = self.entries.binary_search_by(|entry| entry.0.as_str().cmp(key)).ok()?;
         Some(&self.entries[index].1)
     }
 
     /// All entries, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.entries
-            .iter()
-            .map(|(key, value)| (key.as_str(), value))
+        self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// The value of `key` as a `T`, or `None` when the key is not there. Another type is an error.
     pub fn optional<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
-        self.get(key)
-            .map(|value| from_value(key, value))
-            .transpose()
+        self.get(key).map(|value| from_value(key, value)).transpose()
     }
 
     /// The value of `key` as a `T`; its absence is an error.
     pub fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
-        self.optional(key)?.ok_or_else(|| GgufError::MissingKey {
-            key: key.to_string(),
-        })
+        self.optional(key)?.ok_or_else(|| GgufError::MissingKey { key: key.to_string() })
     }
 
     /// A whole number that fits 32 bits.
@@ -86,12 +77,8 @@ impl Metadata {
     }
 
     /// Reads `count` entries.
-    pub(super) fn read<S: Source>(
-        reader: &mut Reader<S>,
-        count: u64,
-    ) -> Result<Metadata, GgufError> {
-        let mut entries: Vec<(String, Value)> =
-            reader.list("the metadata", count, ENTRY_BYTES_MIN)?;
+    pub(super) fn read<S: Source>(reader: &mut Reader<S>, count: u64) -> Result<Metadata, GgufError> {
+        let mut entries: Vec<(String, Value)> = reader.list("the metadata", count, ENTRY_BYTES_MIN)?;
         for _ in 0..count {
             let key = read_key(reader)?;
             let value = read_value(reader, &key)?;
@@ -126,11 +113,7 @@ fn from_value<'a, T: FromValue<'a>>(key: &str, value: &'a Value) -> Result<T, Gg
 /// Type and, for numbers, the value: a number of the right type may still be out of range.
 fn describe(value: &Value) -> String {
     match (value, value.integer()) {
-        (Value::Array(array), _) => format!(
-            "an array of {} entries ({})",
-            array.len(),
-            array.type_name()
-        ),
+        (Value::Array(array), _) => format!("an array of {} entries ({})", array.len(), array.type_name()),
         (_, Some(number)) => format!("{number} ({})", value.type_name()),
         (_, None) => value.type_name().to_string(),
     }
@@ -212,9 +195,6 @@ impl<'a> FromValue<'a> for &'a StringArray {
 impl MetadataProblem {
     /// The error for this key, of which the first bytes are enough.
     pub(super) fn of(self, key: &str) -> GgufError {
-        GgufError::Metadata {
-            key: key.chars().take(64).collect(),
-            problem: self,
-        }
+        GgufError::Metadata { key: key.chars().take(64).collect(), problem: self }
     }
 }

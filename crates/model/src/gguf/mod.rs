@@ -21,8 +21,8 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 pub use error::{GgufError, MetadataProblem, TensorProblem};
-pub use metadata::{FromValue, KEY_BYTES_MAX, Metadata};
 pub use kernels::Format;
+pub use metadata::{FromValue, KEY_BYTES_MAX, Metadata};
 pub use tensor::{NAME_BYTES_MAX, TensorInfo, tensor_bytes};
 pub use value::{Array, StringArray, Value};
 
@@ -53,10 +53,7 @@ pub struct Gguf {
 impl Gguf {
     /// Reads the header of a file. Tensor data is not read.
     pub fn open(path: &Path) -> Result<Gguf, GgufError> {
-        let open_error = |source| GgufError::Open {
-            path: path.to_path_buf(),
-            source,
-        };
+        let open_error = |source| GgufError::Open { path: path.to_path_buf(), source };
         let file = File::open(path).map_err(open_error)?;
         let file_len = file.metadata().map_err(open_error)?.len();
         // The buffer too is paid for by the file's size, so a tiny file gets a tiny one or none.
@@ -74,10 +71,8 @@ impl Gguf {
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        let position = self
-            .by_name
-            .binary_search_by(|&index| self.tensors[index as usize].name.as_str().cmp(name))
-            .ok()?;
+        let position =
+            self.by_name.binary_search_by(|&index| self.tensors[index as usize].name.as_str().cmp(name)).ok()?;
         Some(&self.tensors[self.by_name[position] as usize])
     }
 }
@@ -92,15 +87,7 @@ fn read<S: Source>(mut reader: Reader<S>, file_len: u64) -> Result<Gguf, GgufErr
     let by_name = sort_names(&mut reader, &tensors)?;
     let data_offset = reader.position().next_multiple_of(alignment);
     tensor::place(&mut tensors, data_offset, alignment, file_len)?;
-    Ok(Gguf {
-        version,
-        metadata,
-        tensors,
-        alignment,
-        data_offset,
-        file_len,
-        by_name,
-    })
+    Ok(Gguf { version, metadata, tensors, alignment, data_offset, file_len, by_name })
 }
 
 fn read_version<S: Source>(reader: &mut Reader<S>) -> Result<u32, GgufError> {
@@ -119,28 +106,19 @@ fn read_version<S: Source>(reader: &mut Reader<S>) -> Result<u32, GgufError> {
 fn alignment(metadata: &Metadata) -> Result<u64, GgufError> {
     const KEY: &str = "general.alignment";
     // 32 bits as the format says: `next_multiple_of` cannot overflow then.
-    let alignment = metadata
-        .optional::<u32>(KEY)?
-        .map_or(ALIGNMENT_DEFAULT, u64::from);
+    let alignment = metadata.optional::<u32>(KEY)?.map_or(ALIGNMENT_DEFAULT, u64::from);
     if !alignment.is_power_of_two() {
         return Err(MetadataProblem::Alignment(alignment).of(KEY));
     }
     Ok(alignment)
 }
 
-fn sort_names<S: Source>(
-    reader: &mut Reader<S>,
-    tensors: &[TensorInfo],
-) -> Result<Vec<u32>, GgufError> {
+fn sort_names<S: Source>(reader: &mut Reader<S>, tensors: &[TensorInfo]) -> Result<Vec<u32>, GgufError> {
     let name = |index: u32| tensors[index as usize].name.as_str();
-    let mut by_name: Vec<u32> =
-        reader.vec_with_capacity("the tensor names", tensors.len() as u64)?;
+    let mut by_name: Vec<u32> = reader.vec_with_capacity("the tensor names", tensors.len() as u64)?;
     by_name.extend(0..tensors.len() as u32);
     by_name.sort_unstable_by(|&a, &b| name(a).cmp(name(b)));
-    match by_name
-        .windows(2)
-        .find(|pair| name(pair[0]) == name(pair[1]))
-    {
+    match by_name.windows(2).find(|pair| name(pair[0]) == name(pair[1])) {
         Some(pair) => Err(TensorProblem::Duplicate.of(name(pair[0]))),
         None => Ok(by_name),
     }

@@ -28,12 +28,7 @@ pub(super) struct Reader<S> {
 impl<S: Source> Reader<S> {
     /// A reader at the start of `source`, which has `len` bytes, that may allocate `allowance` bytes.
     pub fn new(source: S, len: u64, allowance: u64) -> Self {
-        Reader {
-            source,
-            position: 0,
-            len,
-            allowance,
-        }
+        Reader { source, position: 0, len, allowance }
     }
 
     /// Bytes read so far.
@@ -45,41 +40,22 @@ impl<S: Source> Reader<S> {
     pub fn expect(&self, what: &'static str, needed: u64) -> Result<(), GgufError> {
         let left = self.len - self.position;
         if needed > left {
-            return Err(GgufError::Truncated {
-                what,
-                offset: self.position,
-                needed,
-                left,
-            });
+            return Err(GgufError::Truncated { what, offset: self.position, needed, left });
         }
         Ok(())
     }
 
     /// An empty list for `count` entries that take at least `entry_bytes_min` bytes of the file each.
-    pub fn list<T>(
-        &mut self,
-        what: &'static str,
-        count: u64,
-        entry_bytes_min: u64,
-    ) -> Result<Vec<T>, GgufError> {
+    pub fn list<T>(&mut self, what: &'static str, count: u64, entry_bytes_min: u64) -> Result<Vec<T>, GgufError> {
         if count > LIST_ENTRIES_MAX {
-            return Err(GgufError::TooMany {
-                what,
-                count,
-                max: LIST_ENTRIES_MAX,
-            });
+            return Err(GgufError::TooMany { what, count, max: LIST_ENTRIES_MAX });
         }
         self.expect_entries(what, count, entry_bytes_min)?;
         self.vec_with_capacity(what, count)
     }
 
     /// Fails unless the source has room for `count` entries of at least `entry_bytes_min` bytes each.
-    pub fn expect_entries(
-        &self,
-        what: &'static str,
-        count: u64,
-        entry_bytes_min: u64,
-    ) -> Result<(), GgufError> {
+    pub fn expect_entries(&self, what: &'static str, count: u64, entry_bytes_min: u64) -> Result<(), GgufError> {
         self.expect(what, count.saturating_mul(entry_bytes_min))
     }
 
@@ -90,20 +66,12 @@ impl<S: Source> Reader<S> {
                 self.allowance = left;
                 Ok(())
             }
-            None => Err(GgufError::OutOfProportion {
-                what,
-                needed: bytes,
-                left: self.allowance,
-            }),
+            None => Err(GgufError::OutOfProportion { what, needed: bytes, left: self.allowance }),
         }
     }
 
     /// An empty vector with room for exactly `count` values, paid from the allowance.
-    pub fn vec_with_capacity<T>(
-        &mut self,
-        what: &'static str,
-        count: u64,
-    ) -> Result<Vec<T>, GgufError> {
+    pub fn vec_with_capacity<T>(&mut self, what: &'static str, count: u64) -> Result<Vec<T>, GgufError> {
         let bytes = count.saturating_mul(size_of::<T>() as u64);
         self.charge(what, bytes)?;
         // The charge bounds `count` by the file's size, but a 32-bit machine may still be too small for it.
@@ -125,12 +93,9 @@ impl<S: Source> Reader<S> {
                 Ok(())
             }
             // The file became shorter while it was read.
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(GgufError::Truncated {
-                what,
-                offset: self.position,
-                needed,
-                left: 0,
-            }),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                Err(GgufError::Truncated { what, offset: self.position, needed, left: 0 })
+            }
             Err(error) => Err(error.into()),
         }
     }

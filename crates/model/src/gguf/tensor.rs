@@ -24,15 +24,9 @@ pub fn tensor_bytes(format: Format, dims: &[u64]) -> Result<u64, TensorProblem> 
     }
     let row_bytes = (columns / block).checked_mul(format.block_bytes() as u64);
     rest.iter()
-        .fold(row_bytes, |bytes, &dim| {
-            bytes.and_then(|b| b.checked_mul(dim))
-        })
+        .fold(row_bytes, |bytes, &dim| bytes.and_then(|b| b.checked_mul(dim)))
         // Values too must be countable, also where a block packs several into a byte.
-        .filter(|_| {
-            dims.iter()
-                .try_fold(1u64, |n, &dim| n.checked_mul(dim))
-                .is_some()
-        })
+        .filter(|_| dims.iter().try_fold(1u64, |n, &dim| n.checked_mul(dim)).is_some())
         .ok_or(TensorProblem::TooLarge)
 }
 
@@ -69,10 +63,7 @@ impl TensorInfo {
 }
 
 /// Reads `count` descriptions; offsets stay relative to the data section until [`place`] has seen the header's end.
-pub(super) fn read_infos<S: Source>(
-    reader: &mut Reader<S>,
-    count: u64,
-) -> Result<Vec<TensorInfo>, GgufError> {
+pub(super) fn read_infos<S: Source>(reader: &mut Reader<S>, count: u64) -> Result<Vec<TensorInfo>, GgufError> {
     let mut tensors = reader.list("the tensor list", count, INFO_BYTES_MIN)?;
     for _ in 0..count {
         tensors.push(read_info(reader)?);
@@ -99,15 +90,8 @@ fn read_info<S: Source>(reader: &mut Reader<S>) -> Result<TensorInfo, GgufError>
     let id = reader.u32("a tensor's type")?;
     let kind = Format::from_file_id(id).ok_or_else(|| TensorProblem::UnknownType(id).of(&name))?;
     let offset = reader.u64("a tensor's offset")?;
-    let bytes = tensor_bytes(kind, &dims)
-        .map_err(|problem| problem.of(&name))?;
-    Ok(TensorInfo {
-        name,
-        dims,
-        kind,
-        offset,
-        bytes,
-    })
+    let bytes = tensor_bytes(kind, &dims).map_err(|problem| problem.of(&name))?;
+    Ok(TensorInfo { name, dims, kind, offset, bytes })
 }
 
 /// Turns offsets into absolute ones and checks that all data lies inside the file.
@@ -143,10 +127,7 @@ pub(super) fn place(
 impl TensorProblem {
     /// The error for the tensor of this name.
     pub(super) fn of(self, name: &str) -> GgufError {
-        GgufError::Tensor {
-            name: name.to_string(),
-            problem: self,
-        }
+        GgufError::Tensor { name: name.to_string(), problem: self }
     }
 }
 
@@ -157,24 +138,9 @@ mod tests {
     #[test]
     fn sizes_of_tensors() {
         assert_eq!(tensor_bytes(Format::Q4_K, &[512, 3]), Ok(2 * 144 * 3));
-        assert_eq!(
-            tensor_bytes(Format::Q4_0, &[33]),
-            Err(TensorProblem::PartialBlock {
-                columns: 33,
-                block: 32
-            })
-        );
-        assert_eq!(
-            tensor_bytes(Format::F32, &[1 << 40, 1 << 40]),
-            Err(TensorProblem::TooLarge)
-        );
-        assert_eq!(
-            tensor_bytes(Format::F32, &[]),
-            Err(TensorProblem::DimensionCount(0))
-        );
-        assert_eq!(
-            tensor_bytes(Format::F32, &[4, 0]),
-            Err(TensorProblem::EmptyDimension(1))
-        );
+        assert_eq!(tensor_bytes(Format::Q4_0, &[33]), Err(TensorProblem::PartialBlock { columns: 33, block: 32 }));
+        assert_eq!(tensor_bytes(Format::F32, &[1 << 40, 1 << 40]), Err(TensorProblem::TooLarge));
+        assert_eq!(tensor_bytes(Format::F32, &[]), Err(TensorProblem::DimensionCount(0)));
+        assert_eq!(tensor_bytes(Format::F32, &[4, 0]), Err(TensorProblem::EmptyDimension(1)));
     }
 }

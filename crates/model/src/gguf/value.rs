@@ -70,9 +70,7 @@ impl StringArray {
     /// The string at `index`.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)? as usize;
-        let start = index
-            .checked_sub(1)
-            .map_or(0, |before| self.ends[before] as usize);
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         Some(&self.bytes[start..end])
     }
 
@@ -89,9 +87,7 @@ impl<T: AsRef<[u8]>> FromIterator<T> for StringArray {
         let mut array = StringArray::default();
         for string in strings {
             array.bytes.extend_from_slice(string.as_ref());
-            array.ends.push(
-                u32::try_from(array.bytes.len()).expect("strings have at most 4 GiB together"),
-            );
+            array.ends.push(u32::try_from(array.bytes.len()).expect("strings have at most 4 GiB together"));
         }
         array
     }
@@ -212,21 +208,8 @@ impl Value {
 const ARRAY: u32 = 9;
 
 /// Names of the type numbers.
-const ID_NAMES: [&str; 13] = [
-    "u8",
-    "i8",
-    "u16",
-    "i16",
-    "u32",
-    "i32",
-    "f32",
-    "a boolean",
-    "a string",
-    "an array",
-    "u64",
-    "i64",
-    "f64",
-];
+const ID_NAMES: [&str; 13] =
+    ["u8", "i8", "u16", "i16", "u32", "i32", "f32", "a boolean", "a string", "an array", "u64", "i64", "f64"];
 
 const WHAT: &str = "a metadata value";
 
@@ -278,11 +261,7 @@ fn read_array<S: Source>(reader: &mut Reader<S>, key: &str) -> Result<Array, Ggu
 }
 
 /// Reads strings in two passes, lengths first, so that their memory is allocated once and at its exact size.
-fn read_strings<S: Source>(
-    reader: &mut Reader<S>,
-    key: &str,
-    count: u64,
-) -> Result<StringArray, GgufError> {
+fn read_strings<S: Source>(reader: &mut Reader<S>, key: &str, count: u64) -> Result<StringArray, GgufError> {
     const WHAT: &str = "an array of strings";
     reader.expect_entries(WHAT, count, 8)?;
     let start = reader.position();

@@ -24,18 +24,10 @@ pub(super) fn to_json(value: &Value, options: &Kwargs) -> Result<Value, Error> {
     let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
     options.assert_all_used()?;
-    let default = if indent.is_some() {
-        [",", ": "]
-    } else {
-        [", ", ": "]
-    };
+    let default = if indent.is_some() { [",", ": "] } else { [", ", ": "] };
     let separators = separators.unwrap_or_else(|| default.map(String::from).into());
-    let [item_separator, key_separator] = <[String; 2]>::try_from(separators).map_err(|_| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            "tojson: separators must be two strings",
-        )
-    })?;
+    let [item_separator, key_separator] = <[String; 2]>::try_from(separators)
+        .map_err(|_| Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings"))?;
     let style = Style {
         indent: indent.map(|indent| indent.min(INDENT_MAX)),
         ascii: ensure_ascii.unwrap_or(false),
@@ -43,11 +35,7 @@ pub(super) fn to_json(value: &Value, options: &Kwargs) -> Result<Value, Error> {
         key_separator,
     };
     let mut json = serde_json::to_value(value).map_err(|error| {
-        Error::new(
-            ErrorKind::BadSerialization,
-            "tojson: the value has no JSON form",
-        )
-        .with_source(error)
+        Error::new(ErrorKind::BadSerialization, "tojson: the value has no JSON form").with_source(error)
     })?;
     if sort_keys.unwrap_or(false) {
         json.sort_all_objects();

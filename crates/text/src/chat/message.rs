@@ -28,11 +28,7 @@ pub struct Message {
 impl Message {
     /// A message with only a text.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message {
-            role: role.into(),
-            content: content.into(),
-            ..Message::default()
-        }
+        Message { role: role.into(), content: content.into(), ..Message::default() }
     }
 
     /// What the operator says.
@@ -88,16 +84,9 @@ impl ToolCall {
     /// A call of `name` with arguments as they come over the wire: a text that should be a JSON object. A text that is
     /// no JSON is handed to the template as it is, since that is what the model wrote.
     pub fn new(name: impl Into<String>, arguments: &str) -> ToolCall {
-        let arguments = serde_json::from_str(arguments)
-            .unwrap_or_else(|_| serde_json::Value::String(arguments.to_string()));
-        ToolCall {
-            id: None,
-            kind: "function",
-            function: FunctionCall {
-                name: name.into(),
-                arguments,
-            },
-        }
+        let arguments =
+            serde_json::from_str(arguments).unwrap_or_else(|_| serde_json::Value::String(arguments.to_string()));
+        ToolCall { id: None, kind: "function", function: FunctionCall { name: name.into(), arguments } }
     }
 }
 

@@ -52,22 +52,14 @@ impl ChatTemplate {
     pub fn new(vocabulary: &Vocabulary) -> Result<ChatTemplate, TextError> {
         let (template, source) = match vocabulary.chat_template() {
             Some(template) => (template, TemplateSource::File),
-            None if vocabulary.special_token("<|im_start|>").is_some() => {
-                (CHATML, TemplateSource::ChatMl)
-            }
+            None if vocabulary.special_token("<|im_start|>").is_some() => (CHATML, TemplateSource::ChatMl),
             None => return Err(TextError::NoTemplate),
         };
         let text = |id: Option<u32>| {
-            id.map(|id| String::from_utf8_lossy(vocabulary.token_bytes(id)).into_owned())
-                .unwrap_or_default()
+            id.map(|id| String::from_utf8_lossy(vocabulary.token_bytes(id)).into_owned()).unwrap_or_default()
         };
         let special = vocabulary.special();
-        Ok(ChatTemplate {
-            environment: environment(template)?,
-            source,
-            bos: text(special.bos),
-            eos: text(special.eos),
-        })
+        Ok(ChatTemplate { environment: environment(template)?, source, bos: text(special.bos), eos: text(special.eos) })
     }
 
     /// Where the template came from.
@@ -95,48 +87,31 @@ impl ChatTemplate {
             None => Value::from(()),
         };
         let variables = Value::from(Serde(&request.variables));
-        let template = self
-            .environment
-            .get_template("chat")
-            .map_err(TextError::TemplateSyntax)?;
-        template
-            .render(context! { ..fixed, ..clock, ..variables })
-            .map_err(render_error)
+        let template = self.environment.get_template("chat").map_err(TextError::TemplateSyntax)?;
+        template.render(context! { ..fixed, ..clock, ..variables }).map_err(render_error)
     }
 }
 
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatTemplate")
-            .field("source", &self.source)
-            .finish_non_exhaustive()
+        f.debug_struct("ChatTemplate").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
 /// An environment that holds the template under the name `chat`, with the white-space rules Hugging Face sets.
 fn environment(template: &str) -> Result<Environment<'static>, TextError> {
     if template.len() > TEMPLATE_BYTES_MAX {
-        return Err(TextError::TemplateTooLong {
-            found: template.len(),
-            max: TEMPLATE_BYTES_MAX,
-        });
+        return Err(TextError::TemplateTooLong { found: template.len(), max: TEMPLATE_BYTES_MAX });
     }
     let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder()
-        .trim_blocks(true)
-        .lstrip_blocks(true)
-        .build();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.map_err(TextError::TemplateSyntax)?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(STEPS_MAX));
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_filter("tojson", |value: &Value, options: Kwargs| {
-        json::to_json(value, &options)
-    });
-    environment
-        .add_template_owned("chat", template.to_string())
-        .map_err(TextError::TemplateSyntax)?;
+    environment.add_filter("tojson", |value: &Value, options: Kwargs| json::to_json(value, &options));
+    environment.add_template_owned("chat", template.to_string()).map_err(TextError::TemplateSyntax)?;
     Ok(environment)
 }
 

@@ -17,15 +17,7 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const WEEKDAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// Last second of the year 9999, beyond which no calendar of ours is right.
 const SECONDS_MAX: u64 = 253_402_300_799;
@@ -35,11 +27,7 @@ pub(super) fn format(format: &str, unix_seconds: u64) -> Result<String, Error> {
     let seconds = unix_seconds.min(SECONDS_MAX);
     let days = seconds / DAY_SECONDS;
     let (year, month, day) = civil(days);
-    let (hour, minute, second) = (
-        seconds % DAY_SECONDS / 3600,
-        seconds % 3600 / 60,
-        seconds % 60,
-    );
+    let (hour, minute, second) = (seconds % DAY_SECONDS / 3600, seconds % 3600 / 60, seconds % 60);
     let month_name = MONTHS[month as usize - 1];
     let weekday = WEEKDAYS[(days as usize + 4) % 7];
     let mut text = String::new();
@@ -64,10 +52,7 @@ pub(super) fn format(format: &str, unix_seconds: u64) -> Result<String, Error> {
             Some('%') => text.push('%'),
             other => {
                 let directive = other.map(String::from).unwrap_or_default();
-                return Err(Error::new(
-                    ErrorKind::InvalidOperation,
-                    format!("strftime: unknown %{directive}"),
-                ));
+                return Err(Error::new(ErrorKind::InvalidOperation, format!("strftime: unknown %{directive}")));
             }
         }
     }
@@ -79,16 +64,11 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
@@ -98,8 +78,7 @@ mod tests {
 
     #[test]
     fn dates() {
-        let check =
-            |seconds, text| assert_eq!(format("%A %d %b %Y %H:%M:%S", seconds).unwrap(), text);
+        let check = |seconds, text| assert_eq!(format("%A %d %b %Y %H:%M:%S", seconds).unwrap(), text);
         check(0, "Thursday 01 Jan 1970 00:00:00");
         check(951_782_399, "Monday 28 Feb 2000 23:59:59");
         check(951_782_400, "Tuesday 29 Feb 2000 00:00:00");

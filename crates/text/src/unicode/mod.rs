@@ -30,18 +30,12 @@ const CODE_POINTS: usize = 0x11_0000;
 /// The class of every code point, one byte each: 1.1 MB, of which a text touches a few pages.
 static CLASSES: LazyLock<Box<[Class]>> = LazyLock::new(|| {
     let mut classes = vec![Class::Other; CODE_POINTS].into_boxed_slice();
-    for (ranges, class) in [
-        (&table::LETTERS[..], Class::Letter),
-        (&table::NUMBERS[..], Class::Number),
-    ] {
+    for (ranges, class) in [(&table::LETTERS[..], Class::Letter), (&table::NUMBERS[..], Class::Number)] {
         for &(first, last) in ranges {
             classes[first as usize..=last as usize].fill(class);
         }
     }
-    for space in (0..=0xffff)
-        .filter_map(char::from_u32)
-        .filter(|c| c.is_whitespace())
-    {
+    for space in (0..=0xffff).filter_map(char::from_u32).filter(|c| c.is_whitespace()) {
         classes[space as usize] = Class::Space;
     }
     classes
@@ -55,10 +49,7 @@ pub(crate) fn class_at(text: &[u8], at: usize) -> (Class, usize) {
         Some(&byte) if byte < 0x80 => (ASCII[byte as usize], 1),
         Some(_) => {
             let (code, length) = decode(text, at).unwrap_or((0xfffd, 1));
-            (
-                CLASSES.get(code as usize).copied().unwrap_or(Class::Other),
-                length,
-            )
+            (CLASSES.get(code as usize).copied().unwrap_or(Class::Other), length)
         }
     }
 }
@@ -92,9 +83,8 @@ fn decode(text: &[u8], at: usize) -> Option<(u32, usize)> {
         _ => return None,
     };
     let rest = text.get(at + 1..at + length)?;
-    let code = rest.iter().try_fold(bits, |code, &byte| {
-        (byte & 0xc0 == 0x80).then(|| code << 6 | u32::from(byte & 0x3f))
-    })?;
+    let code =
+        rest.iter().try_fold(bits, |code, &byte| (byte & 0xc0 == 0x80).then(|| code << 6 | u32::from(byte & 0x3f)))?;
     // llama.cpp refuses the whole text here; replacing the byte like any other broken one is kinder.
     (code < CODE_POINTS as u32).then_some((code, length))
 }
@@ -137,10 +127,7 @@ mod tests {
         check(b"\xe2\x82", "\u{fffd}\u{fffd}".as_bytes());
         check(b"\xc0\x80", b"\0");
         check(b"\xed\xa0\x80\xff", b"\xed\xa0\x80\xef\xbf\xbd");
-        check(
-            b"\xf4\x90\x80\x80",
-            "\u{fffd}\u{fffd}\u{fffd}\u{fffd}".as_bytes(),
-        );
+        check(b"\xf4\x90\x80\x80", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}".as_bytes());
     }
 
     #[test]
@@ -152,12 +139,9 @@ mod tests {
 
     #[test]
     fn classes_of_some_characters() {
-        for (text, class) in [
-            ("é", Class::Letter),
-            ("中", Class::Letter),
-            ("½", Class::Number),
-            ("\u{3000}", Class::Space),
-        ] {
+        for (text, class) in
+            [("é", Class::Letter), ("中", Class::Letter), ("½", Class::Number), ("\u{3000}", Class::Space)]
+        {
             assert_eq!(class_at(text.as_bytes(), 0), (class, text.len()), "{text}");
         }
         assert_eq!(class_at("\u{301}".as_bytes(), 0).0, Class::Other);

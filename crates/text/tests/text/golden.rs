@@ -13,10 +13,7 @@ fn bytes_of(line: &Value) -> Vec<u8> {
         return text.as_bytes().to_vec();
     }
     let hex = line["hex"].as_str().unwrap();
-    (0..hex.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-        .collect()
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 fn check(model: &str, expected: &str) {
@@ -24,14 +21,8 @@ fn check(model: &str, expected: &str) {
         return;
     };
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
-    let lines = |text: &'static str| {
-        text.lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap())
-    };
-    let expected: Vec<Value> = expected
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = |text: &'static str| text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let expected: Vec<Value> = expected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines(CORPUS).count(), expected.len());
     let mut wrong = Vec::new();
     let mut compared = 0;
@@ -45,19 +36,12 @@ fn check(model: &str, expected: &str) {
             let found = tokenizer.encode(bytes_of(&input), special);
             compared += 1;
             if found != ids {
-                wrong.push(format!(
-                    "{input} {special:?}\n  expected {ids:?}\n  found    {found:?}"
-                ));
+                wrong.push(format!("{input} {special:?}\n  expected {ids:?}\n  found    {found:?}"));
             }
         }
     }
     println!("{model}: {compared} encodings compared");
-    assert!(
-        wrong.is_empty(),
-        "{} of {compared} differ\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} of {compared} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
@@ -67,12 +51,6 @@ fn smollm2_ids() {
 
 #[test]
 fn qwen_ids() {
-    check(
-        "qwen2.5-coder-0.5b",
-        include_str!("../golden/qwen2.5-coder.ids.jsonl"),
-    );
-    check(
-        "qwen2.5-coder-1.5b",
-        include_str!("../golden/qwen2.5-coder.ids.jsonl"),
-    );
+    check("qwen2.5-coder-0.5b", include_str!("../golden/qwen2.5-coder.ids.jsonl"));
+    check("qwen2.5-coder-1.5b", include_str!("../golden/qwen2.5-coder.ids.jsonl"));
 }

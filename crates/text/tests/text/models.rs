@@ -18,11 +18,7 @@ pub fn real(name: &str) -> Option<Gguf> {
 /// The character that stands for a byte in the byte alphabet of GPT-2.
 fn alphabet(byte: u8) -> char {
     let moved = (0..byte).filter(|&b| !printable(b)).count() as u32;
-    if printable(byte) {
-        byte as char
-    } else {
-        char::from_u32(256 + moved).unwrap()
-    }
+    if printable(byte) { byte as char } else { char::from_u32(256 + moved).unwrap() }
 }
 
 fn printable(byte: u8) -> bool {
@@ -59,9 +55,7 @@ pub fn made_up(pre: &str) -> GgufWriter {
     tokens.push("unreachable".into());
     let normal = tokens.len();
     tokens.extend(["<|im_start|>", "<|im_end|>", "<tool>", "<unk>", "<|x"].map(String::from));
-    let kinds = std::iter::repeat_n(1, normal)
-        .chain([3, 3, 4, 2, 3])
-        .collect();
+    let kinds = std::iter::repeat_n(1, normal).chain([3, 3, 4, 2, 3]).collect();
     GgufWriter::new()
         .text("tokenizer.ggml.model", "gpt2")
         .text("tokenizer.ggml.pre", pre)
@@ -69,12 +63,7 @@ pub fn made_up(pre: &str) -> GgufWriter {
         .strings("tokenizer.ggml.merges", &lines)
         .meta("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)))
         .meta("tokenizer.ggml.eos_token_id", Value::U32(normal as u32 + 1))
-        .tensor(
-            "pad",
-            &[4096],
-            model::gguf::Format::F32,
-            vec![0; 4096 * 4],
-        )
+        .tensor("pad", &[4096], model::gguf::Format::F32, vec![0; 4096 * 4])
 }
 
 /// A header from memory.

@@ -13,10 +13,7 @@ static DAMAGEABLE: LazyLock<Vec<u8>> = LazyLock::new(|| made_up("smollm").bytes(
 
 fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     let mut detokenizer = Detokenizer::new(tokenizer.vocabulary().clone(), ShowSpecial::Show);
-    let mut text: String = ids
-        .iter()
-        .map(|&id| detokenizer.push(id).to_string())
-        .collect();
+    let mut text: String = ids.iter().map(|&id| detokenizer.push(id).to_string()).collect();
     text += detokenizer.flush();
     assert!(!detokenizer.is_pending());
     text
@@ -109,10 +106,7 @@ fn special_tokens_count_only_when_parsed() {
     assert_eq!(tokenizer.encode("<tool>", Special::Plain), [tool]);
     assert!(vocabulary.is_stop(end) && !vocabulary.is_stop(tool));
     let mut hidden = Detokenizer::new(vocabulary.clone(), ShowSpecial::Hide);
-    assert_eq!(
-        (hidden.push(end).to_string(), hidden.push(tool)),
-        (String::new(), "<tool>")
-    );
+    assert_eq!((hidden.push(end).to_string(), hidden.push(tool)), (String::new(), "<tool>"));
 }
 
 #[test]
@@ -122,12 +116,7 @@ fn a_token_that_merging_never_reaches_is_not_used() {
     let ids = made_up_tokenizer("qwen2").encode(text, Special::Plain);
     assert_eq!(ids.len(), text.len() - 1);
     // Llama 3 takes any word that is a token.
-    assert_eq!(
-        made_up_tokenizer("llama-bpe")
-            .encode(text, Special::Plain)
-            .len(),
-        1
-    );
+    assert_eq!(made_up_tokenizer("llama-bpe").encode(text, Special::Plain).len(), 1);
 }
 
 #[test]
@@ -141,10 +130,7 @@ fn a_megabyte_without_a_space_does_not_hang() {
 fn detokenizer_holds_back_half_characters() {
     let tokenizer = made_up_tokenizer("qwen2");
     let mut detokenizer = Detokenizer::new(tokenizer.vocabulary().clone(), ShowSpecial::Hide);
-    let parts: Vec<String> = "😀"
-        .bytes()
-        .map(|byte| detokenizer.push(u32::from(byte)).to_string())
-        .collect();
+    let parts: Vec<String> = "😀".bytes().map(|byte| detokenizer.push(u32::from(byte)).to_string()).collect();
     assert_eq!(parts, ["", "", "", "😀"]);
     assert_eq!(detokenizer.push(0xe2), "");
     assert_eq!(detokenizer.push(u32::from(b'x')), "\u{fffd}x");
@@ -158,8 +144,5 @@ fn unknown_tokenisers_are_named() {
     let error = Tokenizer::from_gguf(&gguf(&made_up("quux"))).unwrap_err();
     assert!(matches!(error, TextError::PreTokenizer { .. }));
     let message = error.to_string();
-    assert!(
-        message.contains("\"quux\"") && message.contains("qwen2"),
-        "{message}"
-    );
+    assert!(message.contains("\"quux\"") && message.contains("qwen2"), "{message}");
 }

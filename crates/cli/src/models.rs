@@ -1,0 +1,225 @@
+//! `flint models`: what there is, what is here, and how to get and remove it.
+//!
+//! Thin on purpose: it turns arguments into calls of the hub and answers into text or JSON. [`ensure`] is the door for
+//! the other commands, which want a model file and do not care whether it must be fetched first.
+
+mod progress;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use hub::{Entry, Error, Presence, PullOptions, Store, format_bytes};
+use serde_json::{Value, json};
+
+use progress::Shown;
+
+/// Arguments of `flint models`.
+#[derive(Debug, Args)]
+pub struct ModelsArgs {
+    #[command(subcommand)]
+    command: ModelsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ModelsCommand {
+    /// List the models that can be asked for by name, and which of them are here
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch a model, or check and repair the copy that is here
+    Pull {
+        /// Name of the model [default: the catalogue's default]
+        name: Option<String>,
+        /// Use only what is already here
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Show what is known of a model
+    Show {
+        /// Name of the model
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the path of a model's checked file
+    Path {
+        /// Name of the model, or path to a GGUF file
+        name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a model and whatever an unfinished pull left of it
+    Rm {
+        /// Name of the model
+        name: String,
+    },
+}
+
+/// Runs `flint models`.
+pub fn run(args: ModelsArgs) -> anyhow::Result<()> {
+    let store = Store::open()?;
+    match args.command {
+        ModelsCommand::List { json } => list(&store, json),
+        ModelsCommand::Pull { name, offline } => pull(&store, name.as_deref(), offline),
+        ModelsCommand::Show { name, json } => show(&store, &name, json),
+        ModelsCommand::Path { name, json } => path(&store, &name, json),
+        ModelsCommand::Rm { name } => remove(&store, &name),
+    }
+}
+
+/// The checked file of a model, fetched first if it is not here. A damaged file is an error and not a reason to spend
+/// the user's connection: the error says how to repair it.
+pub fn ensure(name_or_path: &str, offline: bool) -> anyhow::Result<PathBuf> {
+    let store = Store::open()?;
+    match store.resolve(name_or_path) {
+        Ok(resolved) => Ok(resolved.path),
+        Err(Error::NotInstalled { name }) => fetch(&store, store.catalogue().find(&name)?, offline),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// The name of the model used when none is asked for.
+pub fn default_name() -> anyhow::Result<String> {
+    Ok(Store::open()?.catalogue().default_name().to_owned())
+}
+
+fn fetch(store: &Store, entry: &Entry, offline: bool) -> anyhow::Result<PathBuf> {
+    let options = PullOptions { offline, ..PullOptions::from_env() };
+    let mut shown = Shown::new(&entry.name);
+    let result = store.pull(entry, &options, &mut shown);
+    shown.finish();
+    Ok(result?)
+}
+
+fn list(store: &Store, json: bool) -> anyhow::Result<()> {
+    let entries = store.catalogue().entries();
+    if json {
+        return print_json(&Value::Array(entries.iter().map(|entry| described(store, entry)).collect()));
+    }
+    let row = |cells: [&str; 6]| {
+        let [name, parameters, quantisation, context, size, state] = cells;
+        let text = format!("{name:<22} {parameters:<20} {quantisation:<13} {context:>8} {size:>9}  {state}");
+        println!("{}", text.trim_end());
+    };
+    row(["NAME", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "STATE"]);
+    for entry in entries {
+        let presence = store.presence(entry);
+        let mut state = vec![presence_text(presence)];
+        if entry.name == store.catalogue().default_name() {
+            state.push("default".to_owned());
+        }
+        state.retain(|text| !text.is_empty());
+        row([
+            &entry.name,
+            &entry.parameters,
+            &entry.quantisation,
+            &entry.context.to_string(),
+            &size_of(entry, presence).map_or("?".to_owned(), format_bytes),
+            &state.join(", "),
+        ]);
+    }
+    Ok(())
+}
+
+fn pull(store: &Store, name: Option<&str>, offline: bool) -> anyhow::Result<()> {
+    let entry = store.catalogue().find(name.unwrap_or(store.catalogue().default_name()))?;
+    let path = fetch(store, entry, offline)?;
+    eprintln!("{}: checked, {}", entry.name, format_bytes(std::fs::metadata(&path)?.len()));
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn show(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
+    let entry = store.catalogue().find(name)?;
+    if json {
+        return print_json(&described(store, entry));
+    }
+    let unknown = || "unknown until pulled".to_owned();
+    let presence = store.presence(entry);
+    let sha256 = entry.sha256.clone().or_else(|| store.recorded_sha256(entry));
+    let line = |label: &str, value: &str| println!("{label:<13} {value}");
+    line("name", &entry.name);
+    line("aliases", &entry.aliases.join(", "));
+    line("parameters", &entry.parameters);
+    line("quantisation", &entry.quantisation);
+    line("context", &format!("{} tokens", entry.context));
+    line("licence", &entry.licence);
+    line("bytes", &size_of(entry, presence).map_or_else(unknown, |bytes| bytes.to_string()));
+    line("sha256", &sha256.unwrap_or_else(unknown));
+    for (index, source) in entry.sources.iter().enumerate() {
+        line(if index == 0 { "sources" } else { "" }, &format!("{}. {source}", index + 1));
+    }
+    let state = presence_text(presence);
+    line("state", if state.is_empty() { "not here" } else { &state });
+    if matches!(presence, Presence::Installed { .. }) {
+        line("path", &store.model_path(entry).display().to_string());
+    }
+    Ok(())
+}
+
+fn path(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
+    let resolved = store.resolve(name)?;
+    if json {
+        let name = resolved.entry.map(|entry| entry.name.as_str());
+        return print_json(&json!({ "name": name, "path": resolved.path }));
+    }
+    println!("{}", resolved.path.display());
+    Ok(())
+}
+
+fn remove(store: &Store, name: &str) -> anyhow::Result<()> {
+    let entry = store.catalogue().find(name)?;
+    match store.remove(entry)? {
+        0 => eprintln!("{}: there was nothing to remove", entry.name),
+        bytes => eprintln!("{}: removed, {} freed", entry.name, format_bytes(bytes)),
+    }
+    Ok(())
+}
+
+fn size_of(entry: &Entry, presence: Presence) -> Option<u64> {
+    match presence {
+        Presence::Installed { bytes } => entry.bytes.or(Some(bytes)),
+        Presence::Partial { .. } | Presence::Absent => entry.bytes,
+    }
+}
+
+fn presence_text(presence: Presence) -> String {
+    match presence {
+        Presence::Absent => String::new(),
+        Presence::Partial { bytes } => format!("partly here ({})", format_bytes(bytes)),
+        Presence::Installed { .. } => "here".to_owned(),
+    }
+}
+
+fn described(store: &Store, entry: &Entry) -> Value {
+    let presence = store.presence(entry);
+    let (state, partial_bytes) = match presence {
+        Presence::Absent => ("absent", None),
+        Presence::Partial { bytes } => ("partial", Some(bytes)),
+        Presence::Installed { .. } => ("installed", None),
+    };
+    json!({
+        "name": entry.name,
+        "aliases": entry.aliases,
+        "parameters": entry.parameters,
+        "quantisation": entry.quantisation,
+        "context": entry.context,
+        "licence": entry.licence,
+        "bytes": size_of(entry, presence),
+        "sha256": entry.sha256.clone().or_else(|| store.recorded_sha256(entry)),
+        "sources": entry.sources.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "default": entry.name == store.catalogue().default_name(),
+        "state": state,
+        "partial_bytes": partial_bytes,
+        "path": (state == "installed").then(|| store.model_path(entry)),
+    })
+}
+
+fn print_json(value: &Value) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}

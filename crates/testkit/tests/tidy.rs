@@ -1,0 +1,163 @@
+//! The rules of the repository that a compiler does not check, as tests: which crate may know which, that every module
+//! says why it exists, that files stay readable, and where unsafe code may be.
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Longest file before asking whether it is two things.
+const LINES_MAX: usize = 600;
+
+/// What each crate must never reach through its normal dependencies, however indirectly. See ARCHITECTURE.md for why.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("kernels", &["serde_json", "tokio", "model", "engine", "text", "hub", "cli"]),
+    ("model", &["tokio", "engine", "text", "hub", "cli"]),
+    ("engine", &["serde_json", "tokio", "text", "hub", "cli"]),
+    ("text", &["tokio", "hub", "engine", "cli"]),
+    ("hub", &["tokio", "kernels", "model", "engine", "text", "cli"]),
+];
+
+#[test]
+fn no_crate_reaches_what_it_must_not_know() {
+    let graph = Graph::read();
+    let mut broken = Vec::new();
+    for (from, forbidden) in FORBIDDEN {
+        let reached = graph.reached_from(from);
+        let found = forbidden.iter().filter(|name| reached.contains(**name));
+        broken.extend(found.map(|name| format!("{from} -> {name}")));
+    }
+    for member in graph.members.iter().filter(|member| *member != "testkit") {
+        if graph.reached_from(member).contains("testkit") {
+            broken.push(format!("{member} -> testkit"));
+        }
+    }
+    assert!(broken.is_empty(), "forbidden dependencies: {broken:?}");
+}
+
+#[test]
+fn every_module_begins_by_saying_why_it_exists() {
+    let silent: Vec<PathBuf> = sources().filter(|path| !read(path).starts_with("//! ")).collect();
+    assert!(silent.is_empty(), "files without a `//!` comment in the first line: {silent:?}");
+}
+
+#[test]
+fn files_stay_readable() {
+    let is_tests = |path: &PathBuf| path.file_name().is_some_and(|name| name == "tests.rs");
+    let long: Vec<(PathBuf, usize)> = sources()
+        .filter(|path| !is_tests(path))
+        .map(|path| (path.clone(), read(&path).lines().count()))
+        .filter(|(_, lines)| *lines > LINES_MAX)
+        .collect();
+    assert!(long.is_empty(), "files over {LINES_MAX} lines: {long:?}");
+}
+
+#[test]
+fn unsafe_code_stays_in_kernels_and_one_mmap_module() {
+    let in_crate = |path: &Path, name: &str| path.starts_with(root().join("crates").join(name));
+    let with_unsafe = sources().filter(|path| has_unsafe(&read(path)) && !in_crate(path, "kernels"));
+    let (model, others): (Vec<PathBuf>, Vec<PathBuf>) = with_unsafe.partition(|path| in_crate(path, "model"));
+    assert!(others.is_empty(), "unsafe code outside kernels and model: {others:?}");
+    assert!(model.len() <= 1, "model may have one mmap module with unsafe code, not {model:?}");
+    for path in model {
+        let maps = read(&path).to_lowercase().contains("mmap");
+        assert!(maps, "the unsafe code in {} does not map files", path.display());
+    }
+}
+
+#[test]
+fn the_search_for_unsafe_code_finds_it() {
+    assert!(has_unsafe("fn a() {\n    unsafe { b() }\n}"));
+    assert!(has_unsafe("#![allow(unsafe_code)]"));
+    assert!(!has_unsafe("// unsafe { b() }\n//! no unsafe here\nlet a = is_unsafe();"));
+}
+
+/// The workspace's packages and who depends on whom, normal dependencies only.
+struct Graph {
+    members: BTreeSet<String>,
+    edges: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Graph {
+    /// Only packages for this machine are looked at, because those of others need not have been downloaded.
+    fn read() -> Graph {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let mut command = Command::new(cargo);
+        command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &host()]);
+        let output = command.current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let names: BTreeMap<String, String> =
+            list(&metadata["packages"]).map(|package| (text(&package["id"]), text(&package["name"]))).collect();
+        let normal = |dependency: &Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null());
+        let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in list(&metadata["resolve"]["nodes"]) {
+            let from = edges.entry(names[&text(&node["id"])].clone()).or_default();
+            from.extend(list(&node["deps"]).filter(|d| normal(d)).map(|d| names[&text(&d["pkg"])].clone()));
+        }
+        let members = list(&metadata["workspace_members"]).map(|id| names[&text(id)].clone()).collect();
+        Graph { members, edges }
+    }
+
+    fn reached_from(&self, name: &str) -> BTreeSet<&str> {
+        assert!(self.members.contains(name), "there is no crate `{name}`; correct the list in this test");
+        let mut reached = BTreeSet::new();
+        let mut open = vec![name];
+        while let Some(next) = open.pop() {
+            for dependency in self.edges.get(next).into_iter().flatten() {
+                if reached.insert(dependency.as_str()) {
+                    open.push(dependency);
+                }
+            }
+        }
+        reached
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().expect("cargo metadata has a list here").iter()
+}
+
+fn host() -> String {
+    let output = Command::new("rustc").arg("-vV").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
+}
+
+/// The word `unsafe`, or the lint's name, outside comments.
+fn has_unsafe(text: &str) -> bool {
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let mut words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    words.any(|word| word == "unsafe" || word == "unsafe_code")
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every Rust file in the `src` of every crate.
+fn sources() -> impl Iterator<Item = PathBuf> {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    let found: Vec<PathBuf> = crates.flat_map(|entry| rust_files(&entry.unwrap().path().join("src"))).collect();
+    assert!(!found.is_empty(), "no sources were found");
+    found.into_iter()
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let nested = entries.map(|entry| match entry.unwrap().path() {
+        path if path.is_dir() => rust_files(&path),
+        path if path.extension().is_some_and(|extension| extension == "rs") => vec![path],
+        _ => Vec::new(),
+    });
+    nested.flatten().collect()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
