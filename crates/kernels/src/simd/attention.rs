@@ -57,43 +57,62 @@ pub(crate) unsafe fn span<V: Vector>(s: &Span<'_>, partials: &mut [Partial<'_>])
     }
 }
 
+/// Longest head: sizes the buffers on the stack.
+pub const HEAD_MAX: usize = 256;
+
 #[inline(always)]
 unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [Partial<'_>]) {
-    for p in partials.iter_mut() {
-        (*p.largest, *p.weight) = (f32::NEG_INFINITY, 0.0);
-        p.sum.fill(0.0);
+    let head = s.layout.head;
+    assert!(head <= HEAD_MAX && head.is_multiple_of(16) && partials.len() == R && s.limits.len() == R);
+    // Queries stand column by column, so that the inner loop walks one pointer instead of one per row.
+    let mut queries = [0.0f32; QUERIES * HEAD_MAX];
+    let mut sums = [0.0f32; QUERIES * HEAD_MAX];
+    for r in 0..R {
+        for c in 0..head {
+            // SAFETY: the caller promised `head` floats per query.
+            queries[c * R + r] = unsafe { *s.queries[r].add(c) };
+        }
+        (*partials[r].largest, *partials[r].weight) = (f32::NEG_INFINITY, 0.0);
     }
     let visible = s.limits.iter().copied().max().unwrap_or(0).min(s.start + SPAN);
-    let mut probabilities = [[0.0f32; BLOCK]; R];
+    let mut probabilities = [[0.0f32; R]; BLOCK];
     let mut corrections = [1.0f32; R];
     for first in (s.start..visible).step_by(BLOCK) {
         let block = (s.blocks)(first / BLOCK);
         let count = (visible - first).min(BLOCK);
-        // SAFETY: the block is written up to `count` positions; queries have `head` floats.
+        // SAFETY: the block is written up to `count` positions; the buffers hold `R` rows of `head` floats.
         unsafe {
-            let scores = scores::<V, R>(s, block);
+            let scores = scores::<V, R>(s.layout, block, queries.as_ptr());
             for r in 0..R {
                 let seen = s.limits[r].saturating_sub(first).min(BLOCK);
-                if seen == 0 {
-                    (probabilities[r], corrections[r]) = ([0.0; BLOCK], 1.0);
-                    continue;
-                }
-                corrections[r] = soften::<V>(s.layout, block, scores[r], seen, &mut partials[r], &mut probabilities[r]);
+                let mut row = [0.0; BLOCK];
+                corrections[r] = match seen {
+                    0 => 1.0,
+                    _ => soften::<V>(s.layout, block, scores[r], seen, &mut partials[r], &mut row),
+                };
+                (0..BLOCK).for_each(|i| probabilities[i][r] = row[i]);
             }
-            accumulate::<V, R>(s.layout, block, count, &probabilities, &corrections, partials);
+            accumulate::<V, R>(s.layout, block, count, &probabilities, &corrections, sums.as_mut_ptr());
         }
+    }
+    for (r, partial) in partials.iter_mut().enumerate() {
+        partial.sum.copy_from_slice(&sums[r * head..][..head]);
     }
 }
 
 /// Raw scores of the 32 positions of a block for each query row. Positions never written give garbage, which is masked.
 #[inline(always)]
-unsafe fn scores<V: Vector, const R: usize>(s: &Span<'_>, block: *const u8) -> [[V::Float; 2]; R] {
-    // SAFETY: a block holds two groups of `head` columns of sixteen keys.
+unsafe fn scores<V: Vector, const R: usize>(
+    layout: &KvLayout,
+    block: *const u8,
+    queries: *const f32,
+) -> [[V::Float; 2]; R] {
+    let head = layout.head;
+    // SAFETY: a block holds two groups of `head` columns of sixteen keys; there are `head` columns of `R` queries.
     unsafe {
         let mut sums = [[V::splat(0.0); 2]; R];
-        let head = s.layout.head;
         for c in 0..head {
-            let k = match s.layout.kind {
+            let k = match layout.kind {
                 KvType::F16 => {
                     let keys = block.cast::<u16>().add(c * 16);
                     [V::load_f16(keys), V::load_f16(keys.add(head * 16))]
@@ -104,13 +123,13 @@ unsafe fn scores<V: Vector, const R: usize>(s: &Span<'_>, block: *const u8) -> [
                 }
             };
             for r in 0..R {
-                let q = V::splat(*s.queries[r].add(c));
+                let q = V::splat(*queries.add(c * R + r));
                 sums[r][0] = V::multiply_add(k[0], q, sums[r][0]);
                 sums[r][1] = V::multiply_add(k[1], q, sums[r][1]);
             }
         }
-        if s.layout.kind == KvType::Q8 {
-            let scales = block.add(s.layout.key_scales()).cast::<f32>();
+        if layout.kind == KvType::Q8 {
+            let scales = block.add(layout.key_scales()).cast::<f32>();
             let scales = [V::load(scales), V::load(scales.add(16))];
             for sum in &mut sums {
                 *sum = [V::multiply(sum[0], scales[0]), V::multiply(sum[1], scales[1])];
@@ -134,15 +153,17 @@ unsafe fn soften<V: Vector>(
     unsafe {
         let scores = [V::first(scores[0], seen), V::first(scores[1], seen.saturating_sub(16))];
         let largest = V::largest(V::maximum(scores[0], scores[1])).max(*partial.largest);
-        let correction = (*partial.largest - largest).exp();
-        let p = scores.map(|s| exp::<V>(V::subtract(s, V::splat(largest))));
+        // The maximum settles after a few blocks, and most corrections are exactly one.
+        let correction = if largest == *partial.largest { 1.0 } else { (*partial.largest - largest).exp() };
+        // No closure here: one that is not inlined would turn every instruction into a call.
+        let shift = V::splat(largest);
+        let p = [exp::<V>(V::subtract(scores[0], shift)), exp::<V>(V::subtract(scores[1], shift))];
         *partial.weight = *partial.weight * correction + V::sum(V::add(p[0], p[1]));
         *partial.largest = largest;
         let p = match layout.kind {
             KvType::F16 => p,
             KvType::Q8 => {
-                // The scale of a value row is folded into its probability. Rows not written yet have scale zero or an
-                // old finite one, and probability zero.
+                // The scale of a value row is folded into its probability.
                 let scales = block.add(layout.value_scales()).cast::<f32>();
                 [V::multiply(p[0], V::load(scales)), V::multiply(p[1], V::load(scales.add(16)))]
             }
@@ -153,46 +174,53 @@ unsafe fn soften<V: Vector>(
     }
 }
 
-/// `sum = sum * correction + p * v` for every query row, four vectors of the head at a time.
+/// `sum = sum * correction + p * v` for every query row, a few vectors of the head at a time.
 #[inline(always)]
 unsafe fn accumulate<V: Vector, const R: usize>(
     layout: &KvLayout,
     block: *const u8,
     count: usize,
-    probabilities: &[[f32; BLOCK]; R],
+    probabilities: &[[f32; R]; BLOCK],
     corrections: &[f32; R],
-    partials: &mut [Partial<'_>],
+    sums: *mut f32,
 ) {
     let vectors = layout.head / 16;
-    for first in (0..vectors).step_by(2) {
+    let mut first = 0;
+    while first < vectors {
         // SAFETY: columns `16 first .. 16 (first + width)` are inside the head; positions below `count` are written.
         unsafe {
-            match (vectors - first).min(2) {
-                2 => columns::<V, R, 2>(layout, block, first, count, probabilities, corrections, partials),
-                _ => columns::<V, R, 1>(layout, block, first, count, probabilities, corrections, partials),
+            // Sums, values and a broadcast must fit the 32 registers: 7 * 4 + 4.
+            if R <= 6 && vectors - first >= 4 {
+                columns::<V, R, 4>(layout, block, first, count, probabilities, corrections, sums);
+                first += 4;
+            } else if vectors - first >= 2 {
+                columns::<V, R, 2>(layout, block, first, count, probabilities, corrections, sums);
+                first += 2;
+            } else {
+                columns::<V, R, 1>(layout, block, first, count, probabilities, corrections, sums);
+                first += 1;
             }
         }
     }
 }
 
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // The body of `accumulate` for one width; a struct would only rename these.
 unsafe fn columns<V: Vector, const R: usize, const W: usize>(
     layout: &KvLayout,
     block: *const u8,
     first: usize,
     count: usize,
-    probabilities: &[[f32; BLOCK]; R],
+    probabilities: &[[f32; R]; BLOCK],
     corrections: &[f32; R],
-    partials: &mut [Partial<'_>],
+    out: *mut f32,
 ) {
     // SAFETY: see `accumulate`.
     unsafe {
+        let place = |r: usize, w: usize| out.add(r * layout.head + (first + w) * 16);
         let mut sums = [[V::splat(0.0); W]; R];
         for r in 0..R {
             for w in 0..W {
-                let old = V::load(partials[r].sum.as_ptr().add((first + w) * 16));
-                sums[r][w] = V::multiply(old, V::splat(corrections[r]));
+                sums[r][w] = V::multiply(V::load(place(r, w)), V::splat(corrections[r]));
             }
         }
         let values = block.add(layout.values());
@@ -203,7 +231,7 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
                 KvType::Q8 => V::to_float(V::widen_i8(values.add(at + w * 16))),
             });
             for r in 0..R {
-                let p = V::splat(probabilities[r][i]);
+                let p = V::splat(probabilities[i][r]);
                 for w in 0..W {
                     sums[r][w] = V::multiply_add(v[w], p, sums[r][w]);
                 }
@@ -211,7 +239,7 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
         }
         for r in 0..R {
             for w in 0..W {
-                V::store(partials[r].sum.as_mut_ptr().add((first + w) * 16), sums[r][w]);
+                V::store(place(r, w), sums[r][w]);
             }
         }
     }

@@ -175,23 +175,24 @@ impl<const BITS: u32> Super<BITS> {
         unsafe {
             let (low, high) = (chunk.add(Self::LAYOUT.low()), chunk.add(Self::LAYOUT.high()));
             let (half, run) = (j / 4, (j % 4) as u32);
-            std::array::from_fn(|g| match BITS {
-                2 => V::bits(V::load_bytes(low.add((half * 8 + g) * 64)), 2 * run, 3),
-                3 => {
-                    let low = V::bits(V::load_bytes(low.add((half * 8 + g) * 64)), 2 * run, 3);
-                    V::join(low, V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 2)
-                }
-                4 => V::bits(V::load_bytes(low.add((j / 2 * 8 + g) * 64)), j as u32 % 2 * 4, 15),
-                5 => {
-                    let low = V::bits(V::load_bytes(low.add((j / 2 * 8 + g) * 64)), j as u32 % 2 * 4, 15);
-                    V::join(low, V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 4)
-                }
-                _ => {
-                    let word = half * 16 + run as usize % 2 * 8 + g;
-                    let low = V::bits(V::load_bytes(low.add(word * 64)), run / 2 * 4, 15);
-                    V::join(low, V::bits(V::load_bytes(high.add((half * 8 + g) * 64)), 2 * run, 3), 4)
-                }
-            })
+            let mut w = [V::splat_int(0); 8];
+            for g in 0..8 {
+                w[g] = match BITS {
+                    2 | 3 => V::bits(V::load_bytes(low.add((half * 8 + g) * 64)), 2 * run, 3),
+                    4 | 5 => V::bits(V::load_bytes(low.add((j / 2 * 8 + g) * 64)), j as u32 % 2 * 4, 15),
+                    _ => {
+                        let word = half * 16 + run as usize % 2 * 8 + g;
+                        V::bits(V::load_bytes(low.add(word * 64)), run / 2 * 4, 15)
+                    }
+                };
+                w[g] = match BITS {
+                    3 => V::join(w[g], V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 2),
+                    5 => V::join(w[g], V::bits(V::load_bytes(high.add(g * 64)), j as u32, 1), 4),
+                    6 => V::join(w[g], V::bits(V::load_bytes(high.add((half * 8 + g) * 64)), 2 * run, 3), 4),
+                    _ => w[g],
+                };
+            }
+            w
         }
     }
 
@@ -222,13 +223,17 @@ impl<const BITS: u32> Super<BITS> {
                     };
                     for g in 0..4 {
                         first = V::dot(first, w[g], q.add(4 * g));
-                        second = V::dot(second, w[g + 4], q.add(4 * g + 16));
+                        if M > CHAINED && !Self::HALVES {
+                            first = V::dot(first, w[g + 4], q.add(4 * g + 16));
+                        } else {
+                            second = V::dot(second, w[g + 4], q.add(4 * g + 16));
+                        }
                     }
                     sums[m] = if Self::HALVES {
                         let sum = V::multiply_add_int(sums[m], V::widen_i8(scales.add(2 * j * TILE)), first);
                         V::multiply_add_int(sum, V::widen_i8(scales.add((2 * j + 1) * TILE)), second)
                     } else {
-                        let both = V::add_int(first, second);
+                        let both = if M > CHAINED { first } else { V::add_int(first, second) };
                         V::multiply_add_int(sums[m], V::widen_i8(scales.add(j * TILE)), both)
                     };
                 }
@@ -258,6 +263,10 @@ impl<const BITS: u32> Super<BITS> {
         }
     }
 }
+
+/// With more rows than this the rows themselves hide the latency of a chain of dot products; with fewer, a group of
+/// columns is summed in two chains.
+const CHAINED: usize = 3;
 
 /// How far ahead of the current super-block weights are asked for, in bytes.
 const AHEAD: usize = 4096;
@@ -310,17 +319,18 @@ impl<const KIND: usize> Small<KIND> {
     unsafe fn unpack<V: Vector>(quants: *const u8) -> [V::Int; 8] {
         // SAFETY: all offsets are inside the block whose layout is `LAYOUT`.
         unsafe {
-            std::array::from_fn(|g| {
-                if Self::OFFSET_SHIFT == 7 && !Self::HAS_MIN {
-                    return V::load_bytes(quants.add(g * 64));
+            let mut w = [V::splat_int(0); 8];
+            for g in 0..8 {
+                w[g] = match Self::FORMAT {
+                    Format::Q8_0 => V::load_bytes(quants.add(g * 64)),
+                    _ => V::bits(V::load_bytes(quants.add(g % 4 * 64)), g as u32 / 4 * 4, 15),
+                };
+                if Self::FIVE_BITS {
+                    let high = V::load_bytes(quants.add(Self::LAYOUT.high()));
+                    w[g] = V::join(w[g], V::bits(high, g as u32, 1), 4);
                 }
-                let low = V::bits(V::load_bytes(quants.add(g % 4 * 64)), g as u32 / 4 * 4, 15);
-                if !Self::FIVE_BITS {
-                    return low;
-                }
-                let high = V::load_bytes(quants.add(Self::LAYOUT.high()));
-                V::join(low, V::bits(high, g as u32, 1), 4)
-            })
+            }
+            w
         }
     }
 
@@ -397,7 +407,11 @@ impl<const KIND: usize> Tile for Floats<KIND> {
                     sums[m][c % 2] = V::multiply_add(w, V::splat(*x[m].values.add(c)), sums[m][c % 2]);
                 }
             }
-            sums.map(|[a, b]| V::add(a, b))
+            let mut totals = [V::splat(0.0); M];
+            for m in 0..M {
+                totals[m] = V::add(sums[m][0], sums[m][1]);
+            }
+            totals
         }
     }
 }

@@ -1,0 +1,93 @@
+//! `flint bench`: how fast this machine runs a model, what share of its memory speed that is, and how peers compare.
+//!
+//! Figures are taken in rounds. In each round every figure is measured right after the machine's read bandwidth, and
+//! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
+//! minute to minute. What is printed is the median over the rounds, with the spread.
+
+mod figures;
+mod peer;
+mod report;
+mod serving;
+
+use anyhow::Context;
+use clap::Args;
+use figures::{Bench, Figure};
+use peer::Peer;
+use report::{Provenance, Row};
+
+/// Arguments of `flint bench`.
+#[derive(Args)]
+pub struct BenchArgs {
+    /// Model name or path to a GGUF file
+    #[arg(short, long)]
+    model: Option<String>,
+    /// Prompt lengths
+    #[arg(long, value_delimiter = ',', default_value = "512")]
+    prompt: Vec<usize>,
+    /// Depths at which single tokens are decoded
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    depth: Vec<usize>,
+    /// Rows verified in one step
+    #[arg(long, value_delimiter = ',', default_value = "2,4,8,16")]
+    rows: Vec<usize>,
+    /// Sequences decoded together, through the engine
+    #[arg(long, value_delimiter = ',', default_value = "1,4")]
+    sequences: Vec<usize>,
+    /// Length of the prompt that is sent again with 20 new tokens, through the engine; 0 leaves this out
+    #[arg(long, default_value_t = 0)]
+    reuse: usize,
+    /// Threads; all cores unless given
+    #[arg(short, long)]
+    threads: Option<usize>,
+    /// Rounds
+    #[arg(short, long, default_value_t = 3)]
+    rounds: usize,
+    /// Store keys and values in 8 bits
+    #[arg(long)]
+    kv_q8: bool,
+    /// A llama-bench binary to alternate with, as NAME=PATH or "NAME=PATH ARGUMENTS"; may be given several times
+    #[arg(long)]
+    peer: Vec<String>,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+    /// Time the case table of the kernels instead of a model
+    #[arg(long)]
+    kernels: bool,
+    /// Never fetch a model
+    #[arg(long)]
+    offline: bool,
+}
+
+/// Runs the benchmark.
+pub fn run(args: BenchArgs) -> anyhow::Result<()> {
+    let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
+    if args.kernels {
+        return figures::kernels(threads, args.json);
+    }
+    let name = args.model.clone().unwrap_or_else(crate::models::default_name);
+    let path = crate::models::ensure(&name, args.offline)?;
+    let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads)).collect::<anyhow::Result<Vec<_>>>()?;
+    let deepest = args.depth.iter().copied().max().unwrap_or(0);
+    let mut bench = Bench::load(&path, threads, args.kv_q8, deepest.max(args.reuse) + 4096)?;
+    let provenance = Provenance::new(&name, &path, &bench)?;
+    if !args.json {
+        println!("{provenance}");
+    }
+    let mut figures: Vec<Figure> = args.prompt.iter().map(|&tokens| Figure::Prompt { tokens }).collect();
+    figures.extend(args.depth.iter().map(|&depth| Figure::Decode { depth }));
+    figures.extend(args.rows.iter().map(|&rows| Figure::Step { rows }));
+    bench.fill(deepest).context("the prompt before the deepest figure")?;
+    let mut rows: Vec<Row> = figures.iter().map(|&figure| Row::new(figure, &peers)).collect();
+    for _ in 0..args.rounds {
+        for row in &mut rows {
+            row.bandwidth.push(crate::bandwidth::read_bandwidth(threads));
+            row.ours.push(bench.measure(row.figure)?);
+            for (peer, values) in peers.iter().zip(&mut row.peers) {
+                values.extend(peer.measure(row.figure)?);
+            }
+        }
+    }
+    report::print(&rows, &peers, &provenance, args.json);
+    serving::run(bench, &args.sequences, args.reuse, args.rounds, &provenance, args.json)
+}
