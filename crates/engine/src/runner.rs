@@ -1,8 +1,8 @@
 //! The engine thread: drain commands, schedule, draft, step, sample, publish.
 //!
 //! No lock is held during a forward pass and nothing here waits for a reader. In steady decoding the one allocation per
-//! step is the list of chunks, which borrows from the sequences. Order matters at the end of a step: blocks are released
-//! and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
+//! step is the list of chunks, which borrows from the sequences. Order matters at the end of a step: blocks are
+//! released and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -150,7 +150,8 @@ impl Runner {
             }
             let chunk = sequence.chunk();
             let length = rows_wanted(&chunk) * self.vocab;
-            if sequence.pending() > 1 && chunk.want != Want::All {
+            let reading = sequence.pending() > 1 || sequence.usage.generated == 0;
+            if reading && chunk.want != Want::All {
                 self.stats.prompt_tokens += chunk.tokens.len() as u64;
             }
             let logits = &mut self.logits[offset..offset + length];
