@@ -232,6 +232,11 @@ fn interactive_goes_first() {
         log[first..first + 4].iter().all(|step| step.len() == 1),
         "{log:?}"
     );
+    // Then the two that had begun go on, before the third begins.
+    assert!(
+        log[first + 4].len() == 2 && log[first + 4].iter().all(|&(at, _)| at > 0),
+        "{log:?}"
+    );
 }
 
 fn collect_rest(stream: engine::Stream) -> Vec<u32> {
@@ -305,6 +310,14 @@ fn broken_rows_and_steps_end_only_their_own_sequences() {
     };
     assert!(text.contains("told to fail"));
     collect(bystander);
+    // What a failed step should have computed is not in the cache.
+    let doomed = [prompt(7, 40), vec![126]].concat();
+    assert!(matches!(
+        ask(&engine, Request::new(doomed, 5)).reason(),
+        FinishReason::Error { .. }
+    ));
+    let next = ask(&engine, Request::new(prompt(7, 40), 5));
+    assert_eq!(next.ids(), ToyBackend::greedy(&toy(), &prompt(7, 40), 5));
     let after = ask(&engine, Request::new(prompt(1, 40), 10));
     assert_eq!(after.ids(), ToyBackend::greedy(&toy(), &prompt(1, 40), 10));
     assert_eq!(engine.stats().blocks.used, 0);
