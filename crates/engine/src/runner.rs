@@ -93,15 +93,17 @@ impl Runner {
             .drain(..)
             .map(|sequence| (sequence, FinishReason::Cancelled.into()));
         self.ended.extend(cancelled);
-        self.release_ended(0);
-
+        if !self.ended.is_empty() {
+            // Before the step, not after it: whoever steers waits for this.
+            self.release_ended();
+            self.settle();
+        }
         let (stats, shared) = (&mut self.stats, &self.shared);
         self.scheduler.admit(self.backend.as_mut(), |sequence| {
             stats.cached_tokens += sequence.usage.cached as u64;
             shared.left_queue(sequence.lane);
         });
         self.scheduler.schedule(self.vocab, self.tokens_max);
-        let released = self.ended.len();
         if self
             .scheduler
             .running
@@ -113,7 +115,7 @@ impl Runner {
                 Err(end) => self.fail_step(&end),
             }
         }
-        self.release_ended(released);
+        self.release_ended();
     }
 
     fn forward(&mut self) -> Result<(), End> {
@@ -196,9 +198,9 @@ impl Runner {
         }
     }
 
-    /// Gives back the blocks of sequences that ended, from the `first` on.
-    fn release_ended(&mut self, first: usize) {
-        for (sequence, end) in &mut self.ended[first..] {
+    /// Gives back the blocks of sequences that ended.
+    fn release_ended(&mut self) {
+        for (sequence, end) in &mut self.ended {
             // After an error the KV of the last step is not to be trusted; what was shared before is.
             let valid = match end.reason {
                 FinishReason::Error { .. } => sequence.table.committed_tokens(),
@@ -262,7 +264,7 @@ impl Drop for Runner {
                 .drain(..)
                 .for_each(|(mut sequence, end)| sequence.finish(end));
         } else {
-            self.release_ended(0);
+            self.release_ended();
             self.settle();
         }
     }
