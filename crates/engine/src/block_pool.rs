@@ -1,8 +1,8 @@
 //! Which KV block belongs to whom, and what is worth keeping: the global, content-addressed prefix cache.
 //!
 //! A pure data structure: it moves block ids and never touches KV bytes. Cached blocks form a tree whose edges are runs
-//! of tokens. A full block is found by a chain hash over its parent's hash and its own tokens; because the tokens and the
-//! parent are compared as well, a collision can cost a miss but never give one sequence the KV of another.
+//! of tokens. A full block is found by a chain hash over its parent's hash and its own tokens; because the tokens and
+//! the parent are compared as well, a collision can cost a miss but never give one sequence the KV of another.
 //!
 //! Invariants, asserted here and in the property test:
 //! - every block is in exactly one state: free, private to one table, or in the tree (shared by any number of tables);
@@ -16,6 +16,10 @@ use std::collections::{BTreeSet, HashMap};
 use model::BLOCK;
 
 use crate::hash;
+
+mod answers;
+
+pub use answers::{BlockCopy, BlockCounts, Miss, Prefix};
 
 /// The blocks one sequence holds, in position order. Only a [`BlockPool`] changes it.
 #[derive(Debug, Default)]
@@ -37,65 +41,6 @@ impl BlockTable {
     pub fn committed_tokens(&self) -> usize {
         self.committed * BLOCK
     }
-}
-
-/// What the cache holds of a prompt. Valid until the pool next changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prefix {
-    /// Whole blocks that match.
-    pub blocks: usize,
-    /// How many of those no sequence references now: taking them lowers [`BlockPool::available`] by as many.
-    pub idle_blocks: usize,
-    /// A block of which only the first tokens match, to be copied: its id and how many.
-    pub partial: Option<(u32, usize)>,
-    /// Why the match ends where it does.
-    pub miss: Option<Miss>,
-}
-
-impl Prefix {
-    /// Tokens that need not be computed.
-    pub fn tokens(&self) -> usize {
-        self.blocks * BLOCK + self.partial.map_or(0, |(_, count)| count)
-    }
-}
-
-/// Why a prompt was not found whole: what its owner needs to see to find the token that broke the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
-    /// Nothing that starts this way is cached beyond this position: never seen, or evicted.
-    Uncached {
-        /// First position that must be computed.
-        position: usize,
-    },
-    /// The closest cached sequence goes on differently.
-    Different {
-        /// First position that differs.
-        position: usize,
-        /// The token the cache has there.
-        cached: u32,
-        /// The token that was asked for.
-        wanted: u32,
-    },
-}
-
-/// A copy of a half-full block that must be made before the pool is used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockCopy {
-    /// Block to read.
-    pub from: u32,
-    /// Private block of the new sequence to write.
-    pub to: u32,
-}
-
-/// Where the blocks are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockCounts {
-    /// Referenced by at least one sequence.
-    pub used: usize,
-    /// Kept for their content, referenced by nobody.
-    pub cached: usize,
-    /// Empty.
-    pub free: usize,
 }
 
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ pub struct NgramDrafter {
 }
 
 impl NgramDrafter {
-    /// How far back it looks: bounds the cost of a proposal to about a microsecond per thousand tokens.
+    /// How far back it looks, which bounds the cost of a proposal.
     pub const WINDOW: usize = 8192;
 
     /// Matches on the last `length` tokens, at least one.

@@ -1,7 +1,7 @@
 //! The engine's whole interface: submit, cancel, stats, shut down.
 //!
-//! Submissions pass through one small locked inbox with a limit per lane. Cancelling sets a flag in the stream's mailbox,
-//! which the engine reads before every step, so a cancel can neither be lost nor queue up.
+//! Submissions pass through one small locked inbox with a limit per lane. Cancelling sets a flag in the stream's
+//! mailbox, which the engine reads before every step, so a cancel can neither be lost nor queue up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Turns token prompts into token streams: many sequences, one model, one OS thread.
 //!
 //! [`Engine::start`] takes a [`model::Backend`] and gives an [`EngineHandle`]; [`EngineHandle::submit`] takes a
-//! [`Request`] and gives a [`Stream`] of [`Event`]s. In between: continuous batching with chunked prefill, a global prefix
-//! cache over KV blocks ([`BlockPool`]), sampling, and verification of drafted tokens ([`Drafter`]).
+//! [`Request`] and gives a [`Stream`] of [`Event`]s. In between: continuous batching with chunked prefill, a global
+//! prefix cache over KV blocks ([`BlockPool`]), sampling, and verification of drafted tokens ([`Drafter`]).
 //!
 //! The crate knows tokens. It stays below text (it sees bytes only to match stop strings), wire formats and async; it
 //! stays above tensors, which only the backend sees. It never waits for a reader and every queue has a limit.

@@ -1,8 +1,8 @@
 //! How the rows of one step are shared out: a pure function of who wants what.
 //!
-//! Rules, in order: interactive work first; every decoding sequence gets its row; drafts and prompts share what the step
-//! has left, half each when both ask; prompts share their part equally, so a short one is not stuck behind a long one.
-//! While something decodes a step is kept small, because every decoding reader waits for the whole of it.
+//! Rules, in order: interactive work first; every decoding sequence gets its row; drafts and prompts share what the
+//! step has left, half each when both ask; prompts share their part equally, so a short one is not stuck behind a long
+//! one. While something decodes a step is kept small, because every decoding reader waits for the whole of it.
 
 use crate::request::Lane;
 

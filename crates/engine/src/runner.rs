@@ -1,8 +1,8 @@
 //! The engine thread: drain commands, schedule, draft, step, sample, publish.
 //!
 //! No lock is held during a forward pass and nothing here waits for a reader. In steady decoding the one allocation per
-//! step is the list of chunks, which borrows from the sequences. Order matters at the end of a step: blocks are released
-//! and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
+//! step is the list of chunks, which borrows from the sequences. Order matters at the end of a step: blocks are
+//! released and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,22 +82,24 @@ impl Runner {
         self.scheduler.take_cancelled(&mut self.cancelled);
         let cancelled = self.cancelled.drain(..).map(|sequence| (sequence, FinishReason::Cancelled.into()));
         self.ended.extend(cancelled);
-        self.release_ended(0);
-
+        if !self.ended.is_empty() {
+            // Before the step, not after it: whoever steers waits for this.
+            self.release_ended();
+            self.settle();
+        }
         let (stats, shared) = (&mut self.stats, &self.shared);
         self.scheduler.admit(self.backend.as_mut(), |sequence| {
             stats.cached_tokens += sequence.usage.cached as u64;
             shared.left_queue(sequence.lane);
         });
         self.scheduler.schedule(self.vocab, self.tokens_max);
-        let released = self.ended.len();
         if self.scheduler.running.iter().any(|sequence| sequence.rows > 0) {
             match self.forward() {
                 Ok(()) => self.absorb(),
                 Err(end) => self.fail_step(&end),
             }
         }
-        self.release_ended(released);
+        self.release_ended();
     }
 
     fn forward(&mut self) -> Result<(), End> {
@@ -126,7 +128,8 @@ impl Runner {
             }
             let chunk = sequence.chunk();
             let length = rows_wanted(&chunk) * self.vocab;
-            if sequence.pending() > 1 && chunk.want != Want::All {
+            let reading = sequence.pending() > 1 || sequence.usage.generated == 0;
+            if reading && chunk.want != Want::All {
                 self.stats.prompt_tokens += chunk.tokens.len() as u64;
             }
             let logits = &mut self.logits[offset..offset + length];
@@ -165,9 +168,9 @@ impl Runner {
         }
     }
 
-    /// Gives back the blocks of sequences that ended, from the `first` on.
-    fn release_ended(&mut self, first: usize) {
-        for (sequence, end) in &mut self.ended[first..] {
+    /// Gives back the blocks of sequences that ended.
+    fn release_ended(&mut self) {
+        for (sequence, end) in &mut self.ended {
             // After an error the KV of the last step is not to be trusted; what was shared before is.
             let valid = match end.reason {
                 FinishReason::Error { .. } => sequence.table.committed_tokens(),
@@ -216,7 +219,7 @@ impl Drop for Runner {
             // The pool may be half changed: leave it alone and only tell the readers.
             self.ended.drain(..).for_each(|(mut sequence, end)| sequence.finish(end));
         } else {
-            self.release_ended(0);
+            self.release_ended();
             self.settle();
         }
     }

@@ -148,14 +148,15 @@ impl Sampler {
                 *logit = math::exp((*logit - max) / temperature);
             }
             candidates.retain(|&(_, weight)| weight >= min_p);
-            candidates.iter().map(|&(_, weight)| f64::from(weight)).sum()
+            select::sum(candidates)
         } else {
             math::weigh(row, max, temperature, min_p, weights, run_sums);
             if top_p >= 1.0 {
                 return Ok(select::draw_dense(weights, run_sums, random));
             }
-            select::nucleus_candidates(weights, run_sums, top_p, candidates);
-            math::total(run_sums)
+            let total = math::total(run_sums);
+            select::nucleus_candidates(row, weights, f64::from(top_p) * total, candidates);
+            total
         };
         let kept = select::cut(candidates, top_p, total);
         Ok(select::draw(candidates, random * kept))

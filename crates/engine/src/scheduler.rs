@@ -1,9 +1,10 @@
 //! Who runs, who waits, and who gives way when KV blocks run out.
 //!
 //! Admission is first come, first served within a lane, interactive before background. A sequence is admitted only when
-//! blocks for all its present tokens can be had, so sequences reading prompts do not fight each other for room. When room
-//! runs out all the same, the youngest background sequence gives up its blocks to the cache and goes back to its queue;
-//! only when no background sequence is left does the youngest interactive one. The oldest therefore always advances.
+//! blocks for all its present tokens can be had, so sequences reading prompts do not fight each other for room. When
+//! room runs out all the same, the youngest background sequence gives up its blocks to the cache and goes back to its
+//! queue; only when no background sequence is left does the youngest interactive one. The oldest therefore always
+//! advances.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! One growing list of tokens: what it holds, and what a step's logits do to it.
 //!
-//! Between steps: `tokens` is the prompt and everything picked, `kv_len` of them are in the KV blocks, and at least one is
-//! not (its row gives the next token). During a step drafted tokens stand after them, to be verified and removed.
+//! Between steps: `tokens` is the prompt and everything picked, `kv_len` of them are in the KV blocks, and at least one
+//! is not (its row gives the next token). During a step drafted tokens stand after them, to be verified and removed.
 
 use std::sync::Arc;
 use std::time::Instant;

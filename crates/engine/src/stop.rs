@@ -1,9 +1,9 @@
 //! Finds stop strings in a stream of tokens and holds back what may become one.
 //!
 //! Each string is a Knuth-Morris-Pratt automaton fed byte by byte, so where tokens are cut cannot matter: the first
-//! string to be complete wins, the longest if several complete on the same byte. A token is released once it ends before
-//! the earliest byte that some automaton still counts as the beginning of its string. Cost per byte: amortised one
-//! comparison per string.
+//! string to be complete wins, the longest if several complete on the same byte. A token is released once it ends
+//! before the earliest byte that some automaton still counts as the beginning of its string. Cost per byte: amortised
+//! one comparison per string.
 
 use std::collections::VecDeque;
 

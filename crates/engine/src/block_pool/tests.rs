@@ -123,7 +123,8 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(prop_oneof![acquire, grow, release], 1..120)
 }
 
-/// Tokens of a family share prefixes of random length: token `i` of family `f` changes at a position that grows with `f`.
+/// Tokens of a family share prefixes of random length: token `i` of family `f` changes at a position that grows with
+/// `f`.
 fn family(family: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|i| if i < 40 * family { i } else { i + 1000 * family }).collect()
 }

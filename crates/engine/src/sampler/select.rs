@@ -39,17 +39,24 @@ pub(super) fn top_k(row: &[f32], k: usize, out: &mut Vec<(u32, f32)>) {
 /// Tokens that surely include the nucleus of `top_p`, in order.
 ///
 /// A nucleus is nearly always within a small factor of the most likely token, so ever lower thresholds are tried until
-/// what is above them weighs enough; the last one takes everything, so the result is exact.
-pub(super) fn nucleus_candidates(weights: &[f32], run_sums: &[f32], top_p: f32, out: &mut Vec<(u32, f32)>) {
-    let wanted = f64::from(top_p) * total(run_sums);
+/// what is above them weighs enough; the last one takes everything, so the result is exact. The order is that of the
+/// logits, because near-equal logits can have weights that are equal or, by rounding, the wrong way round.
+pub(super) fn nucleus_candidates(row: &[f32], weights: &[f32], wanted: f64, out: &mut Vec<(u32, f32)>) {
     for threshold in [1.0 / 64.0, 1.0 / 4096.0, 1.0 / 16_777_216.0, f32::MIN_POSITIVE] {
         out.clear();
-        out.extend(weights.iter().enumerate().filter(|&(_, &w)| w >= threshold).map(|(id, &w)| (id as u32, w)));
-        if out.iter().map(|&(_, weight)| f64::from(weight)).sum::<f64>() >= wanted {
+        let heavy = weights.iter().enumerate().filter(|&(_, &w)| w >= threshold);
+        out.extend(heavy.map(|(id, &weight)| (id as u32, weight)));
+        if sum(out) >= wanted {
             break;
         }
     }
-    out.sort_unstable_by(rank);
+    let logit = |&(id, _): &(u32, f32)| (id, row[id as usize]);
+    out.sort_unstable_by(|a, b| rank(&logit(a), &logit(b)));
+}
+
+/// What the candidates weigh together.
+pub(super) fn sum(candidates: &[(u32, f32)]) -> f64 {
+    candidates.iter().map(|&(_, weight)| f64::from(weight)).sum()
 }
 
 /// Cuts ordered candidates to the smallest head that weighs at least `top_p` of `total`; returns its weight.

@@ -27,7 +27,8 @@ fn reference(settings: &Sampling, row: &[f32]) -> (Vec<(u32, f64)>, bool) {
     let mut all: Vec<(u32, f64)> = row.iter().map(weigh).enumerate().map(|(id, w)| (id as u32, w)).collect();
     let cuts = settings.top_k > 0 && settings.top_k < row.len() || settings.top_p < 1.0;
     if cuts {
-        all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let logit = |id: u32| row[id as usize];
+        all.sort_by(|a, b| logit(b.0).total_cmp(&logit(a.0)).then(a.0.cmp(&b.0)));
     }
     if settings.top_k > 0 {
         all.truncate(settings.top_k);

@@ -114,6 +114,21 @@ fn drafted_equals_plain_when_blocks_run_out() {
 }
 
 #[test]
+fn penalties_count_what_was_generated() {
+    // Two tokens of memory would soon go round in circles; a heavy penalty allows every token once.
+    let toy = || ToyOptions { memory: 2, ..ToyOptions::default() };
+    let sampling = Sampling { presence_penalty: 100.0, ..Sampling::default() };
+    let request = || Request { sampling: sampling.clone(), ..Request::new(prompt(1, 10), 128) };
+    let plain = ask(&start(toy(), EngineOptions::default()), request()).ids();
+    let distinct: std::collections::HashSet<u32> = plain.iter().copied().collect();
+    assert_eq!(distinct.len(), 128);
+    let drafter = Box::new(Oracle { truth: plain.clone(), prompt: 10, dice: Dice(5) });
+    let drafted = ask(&start(toy(), EngineOptions::default()), Request { drafter: Some(drafter), ..request() });
+    assert_eq!(drafted.ids(), plain);
+    assert!(drafted.finished().usage.accepted > 20);
+}
+
+#[test]
 fn ngrams_save_steps_where_text_repeats() {
     let toy = || ToyOptions { memory: 2, vocab: 32, ..ToyOptions::default() };
     let request = || Request::new(vec![1, 2, 3], 400);

@@ -152,7 +152,11 @@ fn interactive_goes_first() {
     let engine = start(toy, EngineOptions { running_max: 2, ..EngineOptions::default() });
     let permit = permit;
     let background = |seed| Request { lane: Lane::Background, ..Request::new(prompt(seed, 20), 6) };
+    // The engine waits inside the step of a first request until all three are there.
+    let first = engine.submit(Request::new(vec![1], 1)).unwrap();
+    assert!(matches!(first.recv(), Some(Event::Started(_))));
     let slow: Vec<_> = (0..3).map(|seed| engine.submit(background(seed)).unwrap()).collect();
+    permit.send(()).unwrap();
     permit.send(()).unwrap();
     assert!(matches!(slow[0].recv(), Some(Event::Started(_))));
     assert!(matches!(slow[0].recv(), Some(Event::Tokens(_))));
@@ -169,8 +173,10 @@ fn interactive_goes_first() {
     // From the step of the 50-token prompt on, it has four steps to itself.
     let log = log.lock().unwrap();
     let first = log.iter().position(|step| step.contains(&(0, 50))).unwrap();
-    assert!(first <= 2, "{log:?}");
+    assert!(log[1] == [(0, 20); 2] && first <= 3, "{log:?}");
     assert!(log[first..first + 4].iter().all(|step| step.len() == 1), "{log:?}");
+    // Then the two that had begun go on, before the third begins.
+    assert!(log[first + 4].len() == 2 && log[first + 4].iter().all(|&(at, _)| at > 0), "{log:?}");
 }
 
 fn collect_rest(stream: engine::Stream) -> Vec<u32> {
@@ -218,6 +224,11 @@ fn broken_rows_and_steps_end_only_their_own_sequences() {
     let FinishReason::Error { kind: ErrorKind::Device, text } = failed.reason() else { panic!() };
     assert!(text.contains("told to fail"));
     collect(bystander);
+    // What a failed step should have computed is not in the cache.
+    let doomed = [prompt(7, 40), vec![126]].concat();
+    assert!(matches!(ask(&engine, Request::new(doomed, 5)).reason(), FinishReason::Error { .. }));
+    let next = ask(&engine, Request::new(prompt(7, 40), 5));
+    assert_eq!(next.ids(), ToyBackend::greedy(&toy(), &prompt(7, 40), 5));
     let after = ask(&engine, Request::new(prompt(1, 40), 10));
     assert_eq!(after.ids(), ToyBackend::greedy(&toy(), &prompt(1, 40), 10));
     assert_eq!(engine.stats().blocks.used, 0);
