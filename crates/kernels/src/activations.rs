@@ -24,7 +24,7 @@ pub(crate) struct Quantised {
     pub(crate) quants: Vec<i8>,
     /// One scale per block, `rows x columns / block`.
     pub(crate) scales: Vec<f32>,
-    /// Minus the sum of each group of 16 (K formats) or 32 (small blocks).
+    /// Small blocks: minus the sum of each. K formats: minus 32 times the sum of each 16, which is the offset of Q6_K.
     pub(crate) negated_sums: Vec<i32>,
     /// Small blocks: scale times sum, as the `_1` formats multiply their minimum with.
     pub(crate) scaled_sums: Vec<f32>,
@@ -149,7 +149,7 @@ pub(crate) fn quantize_super(values: &[f32], row: &mut QuantisedRow<'_>) {
 /// Records the sum of sixteen quants in the three forms the kernels read.
 #[inline(always)]
 pub(crate) fn set_sum_16(g: usize, sum: i32, row: &mut QuantisedRow<'_>) {
-    row.negated_sums[g] = -sum;
+    row.negated_sums[g] = -32 * sum;
     row.sums_16[g] = sum as i16;
     let both = if g % 2 == 0 { sum as i16 } else { row.sums_32[g / 2] + sum as i16 };
     row.sums_32[g / 2] = both;

@@ -3,4 +3,5 @@
 //! [`gguf`] writes small GGUF files; [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough.
 
 pub mod gguf;
+pub mod models;
 pub mod toy;

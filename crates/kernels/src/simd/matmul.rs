@@ -94,16 +94,15 @@ unsafe fn each_tile<V: Vector, T: Tile>(p: &Product<'_>, tiles: Range<usize>) {
         for (input, output) in p.input_rows.chunks(ROWS).zip(p.output_rows.chunks(ROWS)) {
             // SAFETY: passed on from the caller; the slices have the length that the constant says.
             unsafe {
-                match input.len() {
-                    1 => pass::<V, T, 1>(p, tile, bytes, input, output),
-                    2 => pass::<V, T, 2>(p, tile, bytes, input, output),
-                    3 => pass::<V, T, 3>(p, tile, bytes, input, output),
-                    4 => pass::<V, T, 4>(p, tile, bytes, input, output),
-                    5 => pass::<V, T, 5>(p, tile, bytes, input, output),
-                    6 => pass::<V, T, 6>(p, tile, bytes, input, output),
-                    7 => pass::<V, T, 7>(p, tile, bytes, input, output),
-                    _ => pass::<V, T, ROWS>(p, tile, bytes, input, output),
+                macro_rules! pass_of {
+                    ($($rows:literal)*) => {
+                        match input.len() {
+                            $($rows => pass::<V, T, $rows>(p, tile, bytes, input, output),)*
+                            _ => pass::<V, T, ROWS>(p, tile, bytes, input, output),
+                        }
+                    };
                 }
+                pass_of!(1 2 3 4 5 6 7)
             }
         }
     }
@@ -213,7 +212,8 @@ impl<const BITS: u32> Super<BITS> {
                 for m in 0..M {
                     let q = x[m].quants.add(b * SUPER + j * 32);
                     let start = |g: usize| match Self::OFFSET_SHIFT {
-                        Some(shift) => V::splat_int(*x[m].negated_sums.add(b * 16 + g) << shift),
+                        Some(5) => V::splat_int(*x[m].negated_sums.add(b * 16 + g)),
+                        Some(shift) => V::splat_int(*x[m].negated_sums.add(b * 16 + g) >> (5 - shift)),
                         None => V::splat_int(0),
                     };
                     let (mut first, mut second) = if Self::HALVES {
