@@ -182,7 +182,19 @@ pub fn random_weights(shape: Shape, seed: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..shape.rows * shape.format.row_bytes(shape.columns)).map(|_| random.next_u64() as u8).collect();
     for block in bytes.chunks_exact_mut(shape.format.block_bytes()) {
-        let scale = random.float() * 0.02;
+        // Weights of all formats come out at about the same size: scales are smaller where quants are larger.
+        let quant = match shape.format {
+            Format::F32 | Format::F16 | Format::BF16 => 1.0,
+            Format::Q4_0 | Format::Q4_1 => 8.0,
+            Format::Q5_0 | Format::Q5_1 => 16.0,
+            Format::Q8_0 => 128.0,
+            Format::Q2_K => 24.0,
+            Format::Q3_K => 64.0,
+            Format::Q4_K => 512.0,
+            Format::Q5_K => 1024.0,
+            Format::Q6_K => 2048.0,
+        };
+        let scale = random.float() * 0.1 / quant;
         let halves: &[usize] = match shape.format {
             Format::F32 => {
                 block.copy_from_slice(&scale.to_le_bytes());
