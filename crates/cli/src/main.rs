@@ -1,28 +1,44 @@
 //! The `flint` binary: arguments and glue.
 
-#[expect(dead_code, reason = "`ensure` and `default_name` are for commands to come")]
+mod bandwidth;
+mod doctor;
+mod load;
 mod models;
+mod run;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Real-time coding models on your own hardware.
 #[derive(Parser)]
 #[command(name = "flint", version)]
 enum Command {
+    /// Ask a model: one prompt, or a conversation when there is none
+    Run(run::RunArgs),
     /// List, fetch, show and remove models
     Models(models::ModelsArgs),
+    /// Show what this machine offers and what stands in the way
+    Doctor(doctor::DoctorArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
-        Command::Models(args) => models::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whoever read our output has had enough, as in `flint run ... | head -1`. That is no error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -1,0 +1,67 @@
+//! What the system tells of itself. Everything here may be unknown.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::load::kilobytes;
+
+/// Where Linux says when it gives huge pages.
+pub const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// The processor, as it names itself.
+pub fn cpu_name() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Features of the processor that kernels ask for.
+#[cfg(target_arch = "x86_64")]
+pub fn features() -> Vec<&'static str> {
+    let features = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("f16c", is_x86_feature_detected!("f16c")),
+        ("bmi2", is_x86_feature_detected!("bmi2")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512bw", is_x86_feature_detected!("avx512bw")),
+        ("avx512vl", is_x86_feature_detected!("avx512vl")),
+        ("avx512dq", is_x86_feature_detected!("avx512dq")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+    ];
+    features.into_iter().filter_map(|(name, found)| found.then_some(name)).collect()
+}
+
+/// There are no kernels for other processors yet, so nothing is asked for.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// Bytes behind a key of `/proc/meminfo`.
+pub fn memory(key: &str) -> Option<u64> {
+    kilobytes(Path::new("/proc/meminfo"), key)
+}
+
+/// The setting in use: the one in brackets in `always [madvise] never`.
+pub fn huge_pages() -> Option<String> {
+    let text = std::fs::read_to_string(HUGE_PAGES).ok()?;
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+}
+
+/// The first package installer that answers, in the order in which a pull would ask.
+pub fn installer(given: Option<&Path>) -> Option<String> {
+    let given = given.map(|path| path.display().to_string());
+    let candidates: Vec<Vec<&str>> = match &given {
+        Some(path) => vec![vec![path]],
+        None => vec![vec!["python3", "-m", "pip"], vec!["uv"], vec!["pip3"], vec!["pip"]],
+    };
+    candidates.into_iter().find(|command| answers(command)).map(|command| command.join(" "))
+}
+
+fn answers(command: &[&str]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let mut command = Command::new(program);
+    command.args(arguments).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

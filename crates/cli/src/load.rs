@@ -1,0 +1,201 @@
+//! From a model's name to a running engine: the one place where the hub, the model, the text and the engine meet.
+//!
+//! Nothing here decides how tokens are used. Commands take a [`Loaded`] apart as they like.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use engine::{Engine, EngineHandle, EngineOptions};
+use kernels::{Kernels, KvType};
+use model::gguf::Gguf;
+use model::{Backend, Config, ConfigOptions, CpuModel, CpuOptions};
+use serde_json::{Value, json};
+use text::{ChatTemplate, TextError, Tokenizer};
+
+use crate::models;
+
+/// Context that is made room for unless asked otherwise. Longer ones exist, but answers that far in are slow on a CPU.
+const CONTEXT_DEFAULT: usize = 32768;
+
+/// KV room for this many full contexts: one in use, and one of earlier prompts for the prefix cache.
+const KV_CONTEXTS: usize = 2;
+
+/// Which model to load, and how.
+#[derive(Clone, Debug, Args)]
+pub struct LoadOptions {
+    /// Name of a model, or path to a GGUF file [default: the catalogue's default]
+    #[arg(short, long, env = "FLINT_MODEL")]
+    pub model: Option<String>,
+    /// Threads that compute [default: all cores]
+    #[arg(long)]
+    pub threads: Option<NonZeroUsize>,
+    /// Tokens of context to make room for; memory is taken as it is used [default: the model's, at most 32768]
+    #[arg(long, value_name = "TOKENS")]
+    pub context: Option<NonZeroUsize>,
+    /// How keys and values are stored: f16, or q8 for half the memory
+    #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
+    pub kv_type: KvType,
+    /// Stretch the context by this factor with YaRN, where the model's authors say so
+    #[arg(long, value_name = "FACTOR", value_parser = yarn_factor)]
+    pub yarn: Option<f32>,
+    /// Use only what is already here
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// A model that runs.
+pub struct Loaded {
+    /// Takes token prompts.
+    pub engine: EngineHandle,
+    /// Makes them from text.
+    pub tokenizer: Tokenizer,
+    /// Writes conversations; a file without a usable template still runs raw prompts.
+    pub template: Result<ChatTemplate, TextError>,
+    /// What was loaded.
+    pub facts: Facts,
+}
+
+/// What was loaded, for reports.
+pub struct Facts {
+    /// The name asked for, or the path.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// The model's shape.
+    pub config: Config,
+    /// The kernels in use.
+    pub kernels: &'static str,
+    /// Threads that compute.
+    pub threads: usize,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
+    /// Positions the KV cache has room for.
+    pub kv_tokens: usize,
+    /// Bytes of weights read per decoded token.
+    pub bytes_per_token: usize,
+    /// From the file's first byte to an engine that takes requests; a download is not counted.
+    pub load_time: Duration,
+}
+
+/// Finds the model, fetching it when it is not here, and starts an engine on it.
+pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
+    let name = match &options.model {
+        Some(name) => name.clone(),
+        None => models::default_name()?,
+    };
+    let path = models::ensure(&name, options.offline)?;
+    let kernels = Kernels::best()?;
+    let start = Instant::now();
+    let loading = || {
+        let hint = "`flint models list` shows models that can be fetched by name";
+        format!("{} cannot be loaded ({hint})", path.display())
+    };
+    let gguf = Gguf::open(&path).with_context(loading)?;
+    let tokenizer = Tokenizer::from_gguf(&gguf).with_context(loading)?;
+    let config_options = ConfigOptions { yarn_factor: options.yarn };
+    let config = Config::new(&gguf, config_options).with_context(loading)?;
+    drop(gguf);
+    let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
+    let threads = options.threads.map_or_else(cores, NonZeroUsize::get);
+    let cpu = CpuOptions { threads, kv_tokens, kv_type: options.kv_type, config: config_options, kernels };
+    let model = CpuModel::load(&path, cpu).with_context(loading)?;
+    let bytes_per_token = model.info().bytes_per_token;
+    let engine = start_engine(model, &tokenizer)?;
+    let template = ChatTemplate::new(tokenizer.vocabulary());
+    let facts = Facts {
+        name,
+        path,
+        config,
+        kernels: kernels.name,
+        threads,
+        kv_type: options.kv_type,
+        kv_tokens,
+        bytes_per_token,
+        load_time: start.elapsed(),
+    };
+    Ok(Loaded { engine, tokenizer, template, facts })
+}
+
+/// Cores this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// An engine on a model. Its usual limits hold; it never steps more rows than the model takes.
+fn start_engine(model: CpuModel, tokenizer: &Tokenizer) -> anyhow::Result<EngineHandle> {
+    let vocabulary = tokenizer.vocabulary();
+    let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
+    let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
+    let options = EngineOptions { token_bytes, ..EngineOptions::default() };
+    Ok(Engine::start(Box::new(model), options)?)
+}
+
+fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize> {
+    match options.context.map(NonZeroUsize::get) {
+        None => Ok(model_context.min(CONTEXT_DEFAULT)),
+        Some(wanted) if wanted <= model_context => Ok(wanted),
+        Some(wanted) => bail!(
+            "--context {wanted} is more than the {model_context} tokens of this model; \
+             ask for less, or stretch it with --yarn where its authors say so"
+        ),
+    }
+}
+
+fn kv_type(text: &str) -> Result<KvType, String> {
+    match text {
+        "f16" => Ok(KvType::F16),
+        "q8" => Ok(KvType::Q8),
+        _ => Err("it is f16 or q8".to_owned()),
+    }
+}
+
+fn yarn_factor(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(factor) if (1.0..=64.0).contains(&factor) => Ok(factor),
+        _ => Err("it is a number from 1 to 64".to_owned()),
+    }
+}
+
+impl Facts {
+    /// The facts as JSON.
+    pub fn json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "path": self.path,
+            "architecture": self.config.architecture,
+            "context": self.config.context,
+            "kernels": self.kernels,
+            "threads": self.threads,
+            "kv": match self.kv_type {
+                KvType::F16 => "f16",
+                KvType::Q8 => "q8",
+            },
+            "kv_tokens": self.kv_tokens,
+            "bytes_per_token": self.bytes_per_token,
+            "load_ms": milliseconds(self.load_time),
+            "resident_bytes_max": resident_bytes_max(),
+        })
+    }
+}
+
+/// Milliseconds with three digits after the point: JSON has no use for more.
+pub fn milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}
+
+/// Most memory this process ever held, where the system tells (Linux).
+fn resident_bytes_max() -> Option<u64> {
+    kilobytes(Path::new("/proc/self/status"), "VmHWM")
+}
+
+/// Bytes behind a `Key:   123 kB` line, as Linux writes them.
+pub fn kilobytes(file: &Path, key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let number: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(number * 1024)
+}
