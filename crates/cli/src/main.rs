@@ -1,6 +1,7 @@
 //! The `flint` binary: arguments and glue.
 
 mod bandwidth;
+mod bench;
 mod doctor;
 mod load;
 mod models;
@@ -16,6 +17,8 @@ use clap::Parser;
 enum Command {
     /// Ask a model: one prompt, or a conversation when there is none
     Run(run::RunArgs),
+    /// Measure speed against this machine's memory and against peers
+    Bench(bench::BenchArgs),
     /// List, fetch, show and remove models
     Models(models::ModelsArgs),
     /// Show what this machine offers and what stands in the way
@@ -25,6 +28,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Run(args) => run::run(args),
+        Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
     };

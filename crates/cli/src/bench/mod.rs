@@ -65,7 +65,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.kernels {
         return figures::kernels(threads, args.json);
     }
-    let name = args.model.clone().unwrap_or_else(crate::models::default_name);
+    let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
     let path = crate::models::ensure(&name, args.offline)?;
     let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads)).collect::<anyhow::Result<Vec<_>>>()?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);

@@ -45,8 +45,12 @@ pub fn run(
             println!("{line}");
         } else {
             let cached = warm.usage.cached;
-            println!("prompt {reuse} again with {NEW_TOKENS} more: first token {:.0} ms instead of {:.0} ms ({:.1} %), {cached} cached",
-                warm_s * 1e3, cold_s * 1e3, share * 1e2);
+            println!(
+                "prompt {reuse} again with {NEW_TOKENS} more: first token {:.0} ms instead of {:.0} ms ({:.1} %), {cached} cached",
+                warm_s * 1e3,
+                cold_s * 1e3,
+                share * 1e2
+            );
         }
     }
     Ok(())
