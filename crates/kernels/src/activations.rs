@@ -5,6 +5,7 @@
 //! running the same file differ only in the order of additions.
 
 use crate::format::{Precision, SMALL, SUPER};
+use crate::memory::{Buffer, Number};
 use half::f16;
 
 /// A batch of activation rows and their quantised forms.
@@ -12,7 +13,7 @@ pub struct Activations {
     /// Row length.
     pub columns: usize,
     /// `rows x columns` floats: the producer writes here, then calls for quantisation.
-    pub values: Vec<f32>,
+    pub values: Buffer<f32>,
     pub(crate) small: Quantised,
     pub(crate) wide: Quantised,
 }
@@ -21,16 +22,16 @@ pub struct Activations {
 #[derive(Default)]
 pub(crate) struct Quantised {
     /// `rows x columns`.
-    pub(crate) quants: Vec<i8>,
+    pub(crate) quants: Buffer<i8>,
     /// One scale per block, `rows x columns / block`.
-    pub(crate) scales: Vec<f32>,
+    pub(crate) scales: Buffer<f32>,
     /// Small blocks: minus the sum of each. K formats: minus 32 times the sum of each 16, which is the offset of Q6_K.
-    pub(crate) negated_sums: Vec<i32>,
+    pub(crate) negated_sums: Buffer<i32>,
     /// Small blocks: scale times sum, as the `_1` formats multiply their minimum with.
-    pub(crate) scaled_sums: Vec<f32>,
+    pub(crate) scaled_sums: Buffer<f32>,
     /// K formats: sums of 16 and of 32 elements, as pairs for a 16-bit dot product.
-    pub(crate) sums_16: Vec<i16>,
-    pub(crate) sums_32: Vec<i16>,
+    pub(crate) sums_16: Buffer<i16>,
+    pub(crate) sums_32: Buffer<i16>,
 }
 
 /// One row of [`Quantised`], for writing.
@@ -46,20 +47,20 @@ pub(crate) struct QuantisedRow<'a> {
 impl Activations {
     /// Room for `rows` rows. `columns` that are no multiple of a block simply cannot be quantised to it.
     pub fn new(rows: usize, columns: usize) -> Activations {
-        let values = vec![0.0; rows * columns];
+        let values = Buffer::new(rows * columns);
         let (n, mut small, mut wide) = (rows * columns, Quantised::default(), Quantised::default());
         if columns.is_multiple_of(SMALL) {
-            small.quants = vec![0; n];
-            small.scales = vec![0.0; n / SMALL];
-            small.negated_sums = vec![0; n / SMALL];
-            small.scaled_sums = vec![0.0; n / SMALL];
+            small.quants = Buffer::new(n);
+            small.scales = Buffer::new(n / SMALL);
+            small.negated_sums = Buffer::new(n / SMALL);
+            small.scaled_sums = Buffer::new(n / SMALL);
         }
         if columns.is_multiple_of(SUPER) {
-            wide.quants = vec![0; n];
-            wide.scales = vec![0.0; n / SUPER];
-            wide.negated_sums = vec![0; n / 16];
-            wide.sums_16 = vec![0; n / 16];
-            wide.sums_32 = vec![0; n / 32];
+            wide.quants = Buffer::new(n);
+            wide.scales = Buffer::new(n / SUPER);
+            wide.negated_sums = Buffer::new(n / 16);
+            wide.sums_16 = Buffer::new(n / 16);
+            wide.sums_32 = Buffer::new(n / 32);
         }
         Activations { columns, values, small, wide }
     }
@@ -90,8 +91,8 @@ impl Activations {
 impl Quantised {
     /// Splits off the rows one by one.
     pub(crate) fn row(&mut self, row: usize, columns: usize) -> QuantisedRow<'_> {
-        fn part<T>(all: &mut [T], row: usize, length: usize) -> &mut [T] {
-            if all.is_empty() { all } else { &mut all[row * length..][..length] }
+        fn part<T: Number>(all: &mut Buffer<T>, row: usize, length: usize) -> &mut [T] {
+            if all.is_empty() { &mut [] } else { &mut all[row * length..][..length] }
         }
         let block = if self.sums_16.is_empty() { SMALL } else { SUPER };
         let group = if self.sums_16.is_empty() { 32 } else { 16 };

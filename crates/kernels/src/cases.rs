@@ -131,7 +131,7 @@ impl Case {
             }),
             Case::Quantize(n, precision) => Box::new(move |runtime| {
                 let mut x = Activations::new(2, n);
-                x.values = floats(1, 2 * n);
+                x.values.copy_from_slice(&floats(1, 2 * n));
                 runtime.quantize(&mut x, 2, precision);
                 [x.dequantized(0, precision), x.dequantized(1, precision)].concat()
             }),
@@ -227,7 +227,7 @@ pub fn random_matrix(shape: Shape, seed: u64, runtime: &Runtime) -> Matrix {
 fn matmul(shape: Shape, batch: usize, runtime: &Runtime) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
     let matrix = random_matrix(shape, 3, runtime);
     let mut x = Activations::new(batch, shape.columns);
-    x.values = floats(4, batch * shape.columns);
+    x.values.copy_from_slice(&floats(4, batch * shape.columns));
     let rows: Vec<u32> = (0..batch as u32).collect();
     let mut out = vec![f32::NAN; batch * output_stride(shape.rows)];
     Box::new(move |runtime| {

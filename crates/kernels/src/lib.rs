@@ -22,7 +22,7 @@ mod simd;
 pub use activations::Activations;
 pub use format::{Format, Precision};
 pub use kv::{KvLayout, KvStore, KvType};
-pub use memory::Region;
+pub use memory::{Buffer, Region};
 pub use pack::{Layout, Matrix, Shape, TILE};
 pub use runtime::{Heads, Output, Queries, RowMap, Runtime, output_stride};
 pub use simd::{Kernels, UnknownKernels};

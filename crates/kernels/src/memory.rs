@@ -100,3 +100,54 @@ impl Drop for Region {
         }
     }
 }
+
+/// Numbers for which all bits zero is the number zero.
+///
+/// # Safety
+///
+/// Any bytes are a valid value, zero bytes are the value zero, and the alignment is at most 64.
+pub unsafe trait Number: Copy {}
+// SAFETY: plain numbers.
+unsafe impl Number for f32 {}
+// SAFETY: plain numbers.
+unsafe impl Number for i32 {}
+// SAFETY: plain numbers.
+unsafe impl Number for i16 {}
+// SAFETY: plain numbers.
+unsafe impl Number for i8 {}
+
+/// A fixed number of zeroed numbers in huge pages: a step walks over rows that are tens of KiB apart, and with small
+/// pages nearly every row would cost an address translation.
+pub struct Buffer<T> {
+    region: Region,
+    length: usize,
+    number: std::marker::PhantomData<T>,
+}
+
+impl<T: Number> Buffer<T> {
+    /// `length` zeros.
+    pub fn new(length: usize) -> Buffer<T> {
+        Buffer { region: Region::new(length * size_of::<T>()), length, number: std::marker::PhantomData }
+    }
+}
+
+impl<T: Number> Default for Buffer<T> {
+    fn default() -> Buffer<T> {
+        Buffer::new(0)
+    }
+}
+
+impl<T: Number> std::ops::Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: the region is aligned to pages, has room for `length` numbers, and any bytes are numbers.
+        unsafe { std::slice::from_raw_parts(self.region.pointer().cast(), self.length) }
+    }
+}
+
+impl<T: Number> std::ops::DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.region.pointer().cast(), self.length) }
+    }
+}

@@ -13,7 +13,7 @@
 //!   dmin  f16 x 16 rows (or padding)                  min f16 x 16 rows x 2 blocks (only _1 formats)
 //!   scale i8  x 16 rows x groups                      per block: low words (4 or 8 of them), then the high word
 //!   min   u8 x 2 x 16 rows x groups / 2 (if any)    float formats
-//!   low words, then high words                        per column: 16 values
+//!   words of quants, in the order of first use         per column: 16 values
 //! ```
 
 use crate::blocks::SuperParts;
@@ -152,14 +152,31 @@ impl SuperLayout {
     pub(crate) const fn mins(&self) -> usize {
         self.scales() + self.groups * TILE
     }
-    pub(crate) const fn low(&self) -> usize {
+    const fn quants(&self) -> usize {
         self.mins() + if self.explicit_mins { self.groups * TILE } else { 0 }
     }
-    pub(crate) const fn high(&self) -> usize {
-        self.low() + self.low.0 * 4 * TILE
+    /// Offset of word `w` of the low quants.
+    ///
+    /// Words stand in the order in which a pass first touches them, because only a plain forward stream is fetched ahead
+    /// by the hardware: with all low words before all high words, Q6_K ran at 8 GB/s instead of 27 on one core.
+    pub(crate) const fn low(&self, w: usize) -> usize {
+        let place = match (self.low.0, self.high.0) {
+            // Q6_K, per half of 128 columns: eight low words, eight high words, eight low words.
+            (32, 16) => w / 16 * 24 + w % 16 + if w % 16 < 8 { 0 } else { 8 },
+            _ => self.high.0 + w,
+        };
+        self.quants() + place * 4 * TILE
+    }
+    /// Offset of word `w` of the high quants.
+    pub(crate) const fn high(&self, w: usize) -> usize {
+        let place = match (self.low.0, self.high.0) {
+            (32, 16) => w / 8 * 24 + 8 + w % 8,
+            _ => w,
+        };
+        self.quants() + place * 4 * TILE
     }
     pub(crate) const fn chunk_bytes(&self) -> usize {
-        self.high() + self.high.0 * 4 * TILE
+        self.quants() + (self.low.0 + self.high.0) * 4 * TILE
     }
 }
 
@@ -223,10 +240,12 @@ fn pack_small(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
                 group[layout.mins() + at..][..2].copy_from_slice(&block[2..4]);
             }
             let quants = &mut group[layout.quants() + b % 2 * layout.block_bytes()..][..layout.block_bytes()];
-            words(&block[head..], r, quants);
+            for w in 0..layout.low_words {
+                word(&block[head + 4 * w..], r, &mut quants[w * 4 * TILE..]);
+            }
             if layout.fifth_bit {
                 let bits = fifth_bits([block[head - 4], block[head - 3], block[head - 2], block[head - 1]]);
-                words(&bits, r, &mut quants[layout.high()..]);
+                word(&bits, r, &mut quants[layout.high()..]);
             }
             if format == Format::Q8_0 {
                 // Signed quants become unsigned, as the dot-product instruction wants its first operand.
@@ -252,18 +271,20 @@ fn pack_super(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
                     chunk[layout.mins() + (j / 2 * TILE + r) * 2 + j % 2] = parts.mins[j] as u8;
                 }
             }
-            words(&block[layout.low.1..][..layout.low.0 * 4], r, &mut chunk[layout.low()..]);
-            words(&block[layout.high.1..][..layout.high.0 * 4], r, &mut chunk[layout.high()..]);
+            for w in 0..layout.low.0 {
+                word(&block[layout.low.1 + 4 * w..], r, &mut chunk[layout.low(w)..]);
+            }
+            for w in 0..layout.high.0 {
+                word(&block[layout.high.1 + 4 * w..], r, &mut chunk[layout.high(w)..]);
+            }
         }
     }
 }
 
-/// Spreads the words of row `r` so that word `w` of all rows stands together.
+/// Puts a word of row `r` in its place among the words of all rows.
 #[inline(always)]
-fn words(source: &[u8], r: usize, out: &mut [u8]) {
-    for (word, slot) in source.chunks_exact(4).zip(out.chunks_exact_mut(4 * TILE)) {
-        slot[4 * r..4 * r + 4].copy_from_slice(word);
-    }
+fn word(source: &[u8], r: usize, out: &mut [u8]) {
+    out[4 * r..4 * r + 4].copy_from_slice(&source[..4]);
 }
 
 /// Element `4 g + b` has its fifth bit at bit `4 g + b`; the kernel wants it at bit `g` of byte `b`.

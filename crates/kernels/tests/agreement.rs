@@ -34,7 +34,7 @@ fn rows_together_equal_rows_alone() {
             let matrix = random_matrix(shape, 1, &runtime);
             let batch = 19;
             let mut x = Activations::new(batch, shape.columns);
-            x.values = floats(2, batch * shape.columns);
+            x.values.copy_from_slice(&floats(2, batch * shape.columns));
             runtime.quantize(&mut x, batch, format.precision());
             let rows: Vec<u32> = (0..batch as u32).collect();
             let stride = output_stride(shape.rows);

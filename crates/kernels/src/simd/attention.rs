@@ -59,56 +59,61 @@ pub(crate) unsafe fn span<V: Vector>(s: &Span<'_>, partials: &mut [Partial<'_>])
 
 /// Longest head: sizes the buffers on the stack.
 pub const HEAD_MAX: usize = 256;
+/// Positions whose scores are turned into probabilities together. Sums across lanes and the exponential of the
+/// correction are paid once per group: with groups of one block they were a quarter of the time.
+const GROUP: usize = 128;
+
+/// One row of queries, scores or sums per query, a fixed distance apart so that a row is a constant offset.
+type Rows<const R: usize, const N: usize> = [[f32; N]; R];
 
 #[inline(always)]
 unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [Partial<'_>]) {
     let head = s.layout.head;
     assert!(head <= HEAD_MAX && head.is_multiple_of(16) && partials.len() == R && s.limits.len() == R);
-    // Queries stand column by column, so that the inner loop walks one pointer instead of one per row.
-    let mut queries = [0.0f32; QUERIES * HEAD_MAX];
-    let mut sums = [0.0f32; QUERIES * HEAD_MAX];
+    let mut queries: Rows<R, HEAD_MAX> = [[0.0; HEAD_MAX]; R];
+    let mut sums: Rows<R, HEAD_MAX> = [[0.0; HEAD_MAX]; R];
+    let mut scores: Rows<R, GROUP> = [[0.0; GROUP]; R];
     for r in 0..R {
-        for c in 0..head {
-            // SAFETY: the caller promised `head` floats per query.
-            queries[c * R + r] = unsafe { *s.queries[r].add(c) };
-        }
+        // SAFETY: the caller promised `head` floats per query.
+        queries[r][..head].copy_from_slice(unsafe { std::slice::from_raw_parts(s.queries[r], head) });
         (*partials[r].largest, *partials[r].weight) = (f32::NEG_INFINITY, 0.0);
     }
     let visible = s.limits.iter().copied().max().unwrap_or(0).min(s.start + SPAN);
-    let mut probabilities = [[0.0f32; R]; BLOCK];
-    let mut corrections = [1.0f32; R];
-    for first in (s.start..visible).step_by(BLOCK) {
-        let block = (s.blocks)(first / BLOCK);
-        let count = (visible - first).min(BLOCK);
-        // SAFETY: the block is written up to `count` positions; the buffers hold `R` rows of `head` floats.
+    for first in (s.start..visible).step_by(GROUP) {
+        let count = (visible - first).min(GROUP);
+        let mut blocks = [std::ptr::null(); GROUP / BLOCK];
+        let used = count.div_ceil(BLOCK);
+        let mut corrections = [1.0; R];
+        // SAFETY: the blocks are written up to `count` positions, and the buffers hold a group.
         unsafe {
-            let scores = scores::<V, R>(s.layout, block, queries.as_ptr());
-            for r in 0..R {
-                let seen = s.limits[r].saturating_sub(first).min(BLOCK);
-                let mut row = [0.0; BLOCK];
-                corrections[r] = match seen {
-                    0 => 1.0,
-                    _ => soften::<V>(s.layout, block, scores[r], seen, &mut partials[r], &mut row),
-                };
-                (0..BLOCK).for_each(|i| probabilities[i][r] = row[i]);
+            for b in 0..used {
+                blocks[b] = (s.blocks)(first / BLOCK + b);
+                score_block::<V, R>(s.layout, blocks[b], &queries, b * BLOCK, &mut scores);
             }
-            accumulate::<V, R>(s.layout, block, count, &probabilities, &corrections, sums.as_mut_ptr());
+            for r in 0..R {
+                let seen = s.limits[r].saturating_sub(first).min(GROUP);
+                corrections[r] = soften::<V>(used * BLOCK, seen, &mut partials[r], &mut scores[r]);
+            }
+            accumulate::<V, R>(s.layout, &blocks, count, &scores, &corrections, &mut sums);
         }
     }
     for (r, partial) in partials.iter_mut().enumerate() {
-        partial.sum.copy_from_slice(&sums[r * head..][..head]);
+        partial.sum.copy_from_slice(&sums[r][..head]);
     }
 }
 
-/// Raw scores of the 32 positions of a block for each query row. Positions never written give garbage, which is masked.
+/// Scores of the 32 positions of a block for each query row, written from column `at` on. Positions never written give
+/// garbage, which is masked later.
 #[inline(always)]
-unsafe fn scores<V: Vector, const R: usize>(
+unsafe fn score_block<V: Vector, const R: usize>(
     layout: &KvLayout,
     block: *const u8,
-    queries: *const f32,
-) -> [[V::Float; 2]; R] {
+    queries: &Rows<R, HEAD_MAX>,
+    at: usize,
+    scores: &mut Rows<R, GROUP>,
+) {
     let head = layout.head;
-    // SAFETY: a block holds two groups of `head` columns of sixteen keys; there are `head` columns of `R` queries.
+    // SAFETY: a block holds two groups of `head` columns of sixteen keys; queries have at least `head` columns.
     unsafe {
         let mut sums = [[V::splat(0.0); 2]; R];
         for c in 0..head {
@@ -123,53 +128,53 @@ unsafe fn scores<V: Vector, const R: usize>(
                 }
             };
             for r in 0..R {
-                let q = V::splat(*queries.add(c * R + r));
+                let q = V::splat(*queries[r].as_ptr().add(c));
                 sums[r][0] = V::multiply_add(k[0], q, sums[r][0]);
                 sums[r][1] = V::multiply_add(k[1], q, sums[r][1]);
             }
         }
-        if layout.kind == KvType::Q8 {
-            let scales = block.add(layout.key_scales()).cast::<f32>();
-            let scales = [V::load(scales), V::load(scales.add(16))];
-            for sum in &mut sums {
-                *sum = [V::multiply(sum[0], scales[0]), V::multiply(sum[1], scales[1])];
+        for r in 0..R {
+            for half in 0..2 {
+                let mut sum = sums[r][half];
+                if layout.kind == KvType::Q8 {
+                    let scales = block.add(layout.key_scales()).cast::<f32>();
+                    sum = V::multiply(sum, V::load(scales.add(16 * half)));
+                }
+                V::store(scores[r].as_mut_ptr().add(at + 16 * half), sum);
             }
         }
-        sums
     }
 }
 
-/// Turns scores into probabilities relative to the running maximum; returns what earlier sums must be multiplied with.
+/// Turns the first `width` scores into probabilities relative to the running maximum, zero past the `seen` ones; returns
+/// what earlier sums must be multiplied with.
 #[inline(always)]
-unsafe fn soften<V: Vector>(
-    layout: &KvLayout,
-    block: *const u8,
-    scores: [V::Float; 2],
-    seen: usize,
-    partial: &mut Partial<'_>,
-    probabilities: &mut [f32; BLOCK],
-) -> f32 {
-    // SAFETY: lane-wise operations on registers and on an array of 32; scales lie inside the block.
+unsafe fn soften<V: Vector>(width: usize, seen: usize, partial: &mut Partial<'_>, scores: &mut [f32; GROUP]) -> f32 {
+    if seen == 0 {
+        scores.fill(0.0);
+        return 1.0;
+    }
+    // SAFETY: `width` is a multiple of sixteen within the group.
     unsafe {
-        let scores = [V::first(scores[0], seen), V::first(scores[1], seen.saturating_sub(16))];
-        let largest = V::largest(V::maximum(scores[0], scores[1])).max(*partial.largest);
-        // The maximum settles after a few blocks, and most corrections are exactly one.
-        let correction = if largest == *partial.largest { 1.0 } else { (*partial.largest - largest).exp() };
-        // No closure here: one that is not inlined would turn every instruction into a call.
+        let mut largest = V::splat(*partial.largest);
+        for i in (0..width).step_by(16) {
+            let score = V::first(V::load(scores.as_ptr().add(i)), seen.saturating_sub(i));
+            V::store(scores.as_mut_ptr().add(i), score);
+            largest = V::maximum(largest, score);
+        }
+        let largest = V::largest(largest);
         let shift = V::splat(largest);
-        let p = [exp::<V>(V::subtract(scores[0], shift)), exp::<V>(V::subtract(scores[1], shift))];
-        *partial.weight = *partial.weight * correction + V::sum(V::add(p[0], p[1]));
+        let mut weight = V::splat(0.0);
+        for i in (0..width).step_by(16) {
+            // No closure here: one that is not inlined would turn every instruction into a call.
+            let p = exp::<V>(V::subtract(V::load(scores.as_ptr().add(i)), shift));
+            V::store(scores.as_mut_ptr().add(i), p);
+            weight = V::add(weight, p);
+        }
+        // The maximum settles after a few groups, and most corrections are exactly one.
+        let correction = if largest == *partial.largest { 1.0 } else { (*partial.largest - largest).exp() };
+        *partial.weight = *partial.weight * correction + V::sum(weight);
         *partial.largest = largest;
-        let p = match layout.kind {
-            KvType::F16 => p,
-            KvType::Q8 => {
-                // The scale of a value row is folded into its probability.
-                let scales = block.add(layout.value_scales()).cast::<f32>();
-                [V::multiply(p[0], V::load(scales)), V::multiply(p[1], V::load(scales.add(16)))]
-            }
-        };
-        V::store(probabilities.as_mut_ptr(), p[0]);
-        V::store(probabilities.as_mut_ptr().add(16), p[1]);
         correction
     }
 }
@@ -178,26 +183,26 @@ unsafe fn soften<V: Vector>(
 #[inline(always)]
 unsafe fn accumulate<V: Vector, const R: usize>(
     layout: &KvLayout,
-    block: *const u8,
+    blocks: &[*const u8; GROUP / BLOCK],
     count: usize,
-    probabilities: &[[f32; R]; BLOCK],
+    probabilities: &Rows<R, GROUP>,
     corrections: &[f32; R],
-    sums: *mut f32,
+    sums: &mut Rows<R, HEAD_MAX>,
 ) {
     let vectors = layout.head / 16;
     let mut first = 0;
     while first < vectors {
         // SAFETY: columns `16 first .. 16 (first + width)` are inside the head; positions below `count` are written.
         unsafe {
-            // Sums, values and a broadcast must fit the 32 registers: 7 * 4 + 4.
+            // Sums, values and a broadcast must fit the 32 registers: 6 * 4 + 4 + 1.
             if R <= 6 && vectors - first >= 4 {
-                columns::<V, R, 4>(layout, block, first, count, probabilities, corrections, sums);
+                columns::<V, R, 4>(layout, blocks, first, count, probabilities, corrections, sums);
                 first += 4;
             } else if vectors - first >= 2 {
-                columns::<V, R, 2>(layout, block, first, count, probabilities, corrections, sums);
+                columns::<V, R, 2>(layout, blocks, first, count, probabilities, corrections, sums);
                 first += 2;
             } else {
-                columns::<V, R, 1>(layout, block, first, count, probabilities, corrections, sums);
+                columns::<V, R, 1>(layout, blocks, first, count, probabilities, corrections, sums);
                 first += 1;
             }
         }
@@ -207,31 +212,39 @@ unsafe fn accumulate<V: Vector, const R: usize>(
 #[inline(always)]
 unsafe fn columns<V: Vector, const R: usize, const W: usize>(
     layout: &KvLayout,
-    block: *const u8,
+    blocks: &[*const u8; GROUP / BLOCK],
     first: usize,
     count: usize,
-    probabilities: &[[f32; R]; BLOCK],
+    probabilities: &Rows<R, GROUP>,
     corrections: &[f32; R],
-    out: *mut f32,
+    out: &mut Rows<R, HEAD_MAX>,
 ) {
     // SAFETY: see `accumulate`.
     unsafe {
-        let place = |r: usize, w: usize| out.add(r * layout.head + (first + w) * 16);
         let mut sums = [[V::splat(0.0); W]; R];
         for r in 0..R {
             for w in 0..W {
-                sums[r][w] = V::multiply(V::load(place(r, w)), V::splat(corrections[r]));
+                let old = V::load(out[r].as_ptr().add((first + w) * 16));
+                sums[r][w] = V::multiply(old, V::splat(corrections[r]));
             }
         }
-        let values = block.add(layout.values());
         for i in 0..count {
-            let at = i * layout.head + first * 16;
-            let v: [V::Float; W] = std::array::from_fn(|w| match layout.kind {
-                KvType::F16 => V::load_f16(values.cast::<u16>().add(at + w * 16)),
-                KvType::Q8 => V::to_float(V::widen_i8(values.add(at + w * 16))),
-            });
+            let (block, i_block) = (blocks[i / BLOCK], i % BLOCK);
+            let at = i_block * layout.head + first * 16;
+            let values = block.add(layout.values());
+            let mut v = [V::splat(0.0); W];
+            for w in 0..W {
+                v[w] = match layout.kind {
+                    KvType::F16 => V::load_f16(values.cast::<u16>().add(at + w * 16)),
+                    KvType::Q8 => {
+                        let scale = *block.add(layout.value_scales()).cast::<f32>().add(i_block);
+                        let value = V::to_float(V::widen_i8(values.add(at + w * 16)));
+                        V::multiply(value, V::splat(scale))
+                    }
+                };
+            }
             for r in 0..R {
-                let p = V::splat(probabilities[i][r]);
+                let p = V::splat(*probabilities[r].as_ptr().add(i));
                 for w in 0..W {
                     sums[r][w] = V::multiply_add(v[w], p, sums[r][w]);
                 }
@@ -239,7 +252,7 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
         }
         for r in 0..R {
             for w in 0..W {
-                V::store(place(r, w), sums[r][w]);
+                V::store(out[r].as_mut_ptr().add((first + w) * 16), sums[r][w]);
             }
         }
     }

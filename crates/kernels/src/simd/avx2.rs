@@ -18,6 +18,14 @@ macro_rules! both {
     };
 }
 
+/// Sum of 16 signed bytes: made unsigned, summed by the instruction for absolute differences, and the offset taken back.
+#[inline(always)]
+pub(super) unsafe fn sum_16(at: *const i8) -> i32 {
+    let unsigned = _mm_xor_si128(_mm_loadu_si128(at.cast()), _mm_set1_epi8(-128));
+    let sums = _mm_sad_epu8(unsigned, _mm_setzero_si128());
+    _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128
+}
+
 impl Vector for Avx2 {
     type Int = Int;
     type Float = Float;
@@ -85,11 +93,8 @@ impl Vector for Avx2 {
         both!(_mm256_add_epi32, a, b)
     }
     #[inline(always)]
-    unsafe fn sum_int(a: Int) -> i32 {
-        let s = _mm256_add_epi32(a[0], a[1]);
-        let s = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256::<1>(s));
-        let s = _mm_add_epi32(s, _mm_shuffle_epi32::<0b01_00_11_10>(s));
-        _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32::<0b10_11_00_01>(s)))
+    unsafe fn sum_i8(at: *const i8) -> i32 {
+        sum_16(at)
     }
     #[inline(always)]
     unsafe fn to_float(a: Int) -> Float {

@@ -1,6 +1,7 @@
 //! [`Vector`] on AVX-512 with VNNI: one register each, one instruction for four multiply-adds per lane.
 #![allow(unsafe_op_in_unsafe_fn)] // Every body is the instruction its name says; the trait states the contract.
 
+use super::avx2::sum_16;
 use super::vector::Vector;
 use std::arch::x86_64::*;
 
@@ -58,8 +59,8 @@ impl Vector for Avx512 {
         _mm512_add_epi32(a, b)
     }
     #[inline(always)]
-    unsafe fn sum_int(a: __m512i) -> i32 {
-        _mm512_reduce_add_epi32(a)
+    unsafe fn sum_i8(at: *const i8) -> i32 {
+        sum_16(at)
     }
     #[inline(always)]
     unsafe fn to_float(a: __m512i) -> __m512 {

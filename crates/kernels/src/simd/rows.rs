@@ -62,14 +62,13 @@ unsafe fn largest<V: Vector>(block: &[f32]) -> f32 {
     }
 }
 
-/// Quantises sixteen values and returns their sum.
+/// Quantises sixteen values and returns the sum of the quants.
 #[inline(always)]
-unsafe fn quantize_16<V: Vector>(values: &[f32], inverse: V::Float, quants: &mut [i8]) -> V::Int {
+unsafe fn quantize_16<V: Vector>(values: &[f32], inverse: V::Float, quants: &mut [i8]) -> i32 {
     // SAFETY: both are sixteen long.
     unsafe {
-        let q = V::round(V::multiply(V::load(values.as_ptr()), inverse));
-        V::store_i8(quants.as_mut_ptr(), q);
-        q
+        V::store_i8(quants.as_mut_ptr(), V::round(V::multiply(V::load(values.as_ptr()), inverse)));
+        V::sum_i8(quants.as_ptr())
     }
 }
 
@@ -89,7 +88,7 @@ pub(crate) unsafe fn quantize_small<V: Vector>(values: &[f32], row: &mut Quantis
             let quants = &mut row.quants[b * SMALL..][..SMALL];
             let first = quantize_16::<V>(&block[..16], inverse, &mut quants[..16]);
             let second = quantize_16::<V>(&block[16..], inverse, &mut quants[16..]);
-            finish_small(largest, V::sum_int(V::add_int(first, second)), b, row);
+            finish_small(largest, first + second, b, row);
         }
     }
 }
@@ -110,7 +109,7 @@ pub(crate) unsafe fn quantize_super<V: Vector>(values: &[f32], row: &mut Quantis
             row.scales[b] = if largest == 0.0 { 0.0 } else { 1.0 / inverse };
             for (g, part) in block.chunks_exact(16).enumerate() {
                 let quants = &mut row.quants[b * SUPER + g * 16..][..16];
-                let sum = V::sum_int(quantize_16::<V>(part, V::splat(inverse), quants));
+                let sum = quantize_16::<V>(part, V::splat(inverse), quants);
                 set_sum_16(b * 16 + g, sum, row);
             }
         }

@@ -39,7 +39,8 @@ pub(crate) trait Vector: Copy {
     /// `sum + a * b`.
     unsafe fn multiply_add_int(sum: Self::Int, a: Self::Int, b: Self::Int) -> Self::Int;
     unsafe fn add_int(a: Self::Int, b: Self::Int) -> Self::Int;
-    unsafe fn sum_int(a: Self::Int) -> i32;
+    /// Sum of 16 signed bytes.
+    unsafe fn sum_i8(at: *const i8) -> i32;
     unsafe fn to_float(a: Self::Int) -> Self::Float;
     /// Stores the low byte of each lane, 16 bytes.
     unsafe fn store_i8(at: *mut i8, a: Self::Int);

@@ -2,34 +2,34 @@
 
 use super::ROWS_MAX;
 use crate::config::{Config, USED_MAX};
-use kernels::{Activations, Matrix, Precision, Runtime, output_stride};
+use kernels::{Activations, Buffer, Matrix, Precision, Runtime, output_stride};
 
 /// Shapes: `rows` is the largest number of rows of a step; names as in the forward pass.
 pub(super) struct Scratch {
     /// Residual stream, rows x embedding.
-    pub x: Vec<f32>,
+    pub x: Buffer<f32>,
     /// Input of the next projections, rows x embedding.
     pub normed: Activations,
     /// Queries, rows x (heads * head).
-    pub q: Vec<f32>,
+    pub q: Buffer<f32>,
     /// Keys, rows x (kv_heads * head).
-    pub k: Vec<f32>,
+    pub k: Buffer<f32>,
     /// Values, rows x (kv_heads * head).
-    pub v: Vec<f32>,
+    pub v: Buffer<f32>,
     /// Cosines and sines, rows x dimensions.
-    pub angles: Vec<f32>,
+    pub angles: Buffer<f32>,
     /// Attention result, rows x (heads * head).
     pub attended: Activations,
     /// What is added to the residual stream, rows x embedding; one row per visited expert where there are experts.
-    pub added: Vec<f32>,
+    pub added: Buffer<f32>,
     /// Gate and up products, rows x feed_forward, likewise.
-    pub gate: Vec<f32>,
+    pub gate: Buffer<f32>,
     /// See `gate`.
-    pub up: Vec<f32>,
+    pub up: Buffer<f32>,
     /// Input of the down projection, likewise.
     pub gated: Activations,
     /// Router scores, rows x experts.
-    pub scores: Vec<f32>,
+    pub scores: Buffer<f32>,
 }
 
 impl Scratch {
@@ -38,18 +38,18 @@ impl Scratch {
         let visits = rows * config.experts.map_or(1, |experts| experts.used);
         let ff = visits * output_stride(config.feed_forward);
         Scratch {
-            x: vec![0.0; rows * width],
+            x: Buffer::new(rows * width),
             normed: Activations::new(rows, width),
-            q: vec![0.0; rows * output_stride(q)],
-            k: vec![0.0; rows * output_stride(kv)],
-            v: vec![0.0; rows * output_stride(kv)],
-            angles: vec![0.0; rows * config.rope.dimensions],
+            q: Buffer::new(rows * output_stride(q)),
+            k: Buffer::new(rows * output_stride(kv)),
+            v: Buffer::new(rows * output_stride(kv)),
+            angles: Buffer::new(rows * config.rope.dimensions),
             attended: Activations::new(rows, q),
-            added: vec![0.0; visits * output_stride(width)],
-            gate: vec![0.0; ff],
-            up: vec![0.0; ff],
+            added: Buffer::new(visits * output_stride(width)),
+            gate: Buffer::new(ff),
+            up: Buffer::new(ff),
             gated: Activations::new(visits, config.feed_forward),
-            scores: vec![0.0; rows * output_stride(config.experts.map_or(0, |experts| experts.count))],
+            scores: Buffer::new(rows * output_stride(config.experts.map_or(0, |experts| experts.count))),
         }
     }
 }
