@@ -102,7 +102,7 @@ fn everything() -> Vec<u8> {
     ];
     let writer = values.into_iter().fold(GgufWriter::new(), |writer, (key, value)| writer.meta(key, value));
     let writer = Format::ALL.into_iter().fold(writer.alignment(64), |writer, kind| {
-        let bytes = kind.tensor_bytes(&[256, 2]).unwrap();
+        let bytes = model::gguf::tensor_bytes(kind, &[256, 2]).unwrap();
         writer.tensor(format!("blk.0.{}", kind.name()), &[256, 2], kind, vec![0; bytes as usize])
     });
     writer.bytes()
