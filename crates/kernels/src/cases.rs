@@ -12,6 +12,9 @@ use crate::runtime::{Heads, Output, Queries, RowMap, Runtime, output_stride};
 use half::f16;
 use std::sync::Arc;
 
+/// A prepared case: runs once per call and gives its output.
+pub type Runner = Box<dyn FnMut(&mut Runtime) -> Vec<f32>>;
+
 /// A case of one operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Case {
@@ -112,7 +115,7 @@ impl Case {
     }
 
     /// Prepares the case's data for a runtime; the returned closure runs it once and gives its output.
-    pub fn prepare(self, runtime: &Runtime) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
+    pub fn prepare(self, runtime: &Runtime) -> Runner {
         match self {
             Case::Matmul { shape, batch } => matmul(shape, batch, runtime),
             Case::Attention { kind, heads, kv_heads, head, depth, queries } => {
@@ -224,7 +227,7 @@ pub fn random_matrix(shape: Shape, seed: u64, runtime: &Runtime) -> Matrix {
     Matrix::new(Arc::new(region), 0, shape, runtime.layout())
 }
 
-fn matmul(shape: Shape, batch: usize, runtime: &Runtime) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
+fn matmul(shape: Shape, batch: usize, runtime: &Runtime) -> Runner {
     let matrix = random_matrix(shape, 3, runtime);
     let mut x = Activations::new(batch, shape.columns);
     x.values.copy_from_slice(&floats(4, batch * shape.columns));
@@ -238,7 +241,7 @@ fn matmul(shape: Shape, batch: usize, runtime: &Runtime) -> Box<dyn FnMut(&mut R
     })
 }
 
-fn attention(layout: KvLayout, heads: usize, depth: usize, queries: usize) -> Box<dyn FnMut(&mut Runtime) -> Vec<f32>> {
+fn attention(layout: KvLayout, heads: usize, depth: usize, queries: usize) -> Runner {
     let total = depth + queries;
     let mut blocks: Vec<u32> = (0..total.div_ceil(BLOCK) as u32).collect();
     blocks.reverse();

@@ -1,7 +1,8 @@
 //! Worker threads that share one piece of work at a time.
 //!
-//! A job is cut into numbered chunks that threads claim one by one, so a slow or busy core simply claims fewer. The
-//! caller takes part. When all chunks are claimed the job is closed: a worker that was asleep or descheduled and did not
+//! A job is cut into numbered chunks that threads claim one by one, so a slow or busy core simply claims fewer. Each
+//! thread first claims from a run of neighbouring chunks of its own, since memory is fastest when read straight on, and
+//! then helps the others with theirs. The caller takes part. When all chunks are claimed the job is closed: a worker that was asleep or descheduled and did not
 //! join in time is not waited for, only those that hold a chunk are. Workers spin briefly for the next job, since a
 //! token is a chain of more than a hundred of them, and then sleep.
 //!
@@ -25,15 +26,23 @@ type Work<'a> = dyn Fn(usize) + Sync + 'a;
 
 struct Shared {
     state: AtomicU64,
-    next: AtomicUsize,
-    chunks: UnsafeCell<usize>,
+    /// The chunks of each thread that nobody has claimed yet.
+    runs: Box<[Run]>,
     work: UnsafeCell<Option<*const Work<'static>>>,
     sleepers: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
 }
 
-// SAFETY: the cells are written only while the state is closed with nobody inside, and read only by threads inside.
+/// A run of chunks, on a cache line of its own because every claim writes it.
+#[repr(align(64))]
+#[derive(Default)]
+struct Run {
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+// SAFETY: the cell is written only while the state is closed with nobody inside, and read only by threads inside.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer is dereferenced only between opening and closing a job, while the caller's borrow is alive.
 unsafe impl Send for Shared {}
@@ -49,8 +58,7 @@ impl Pool {
     pub fn new(threads: usize) -> Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
-            chunks: UnsafeCell::new(0),
+            runs: (0..threads.max(1)).map(|_| Run::default()).collect(),
             work: UnsafeCell::new(None),
             sleepers: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -60,7 +68,7 @@ impl Pool {
             .map(|i| {
                 let shared = shared.clone();
                 let worker = std::thread::Builder::new().name(format!("flint-cpu-{i}"));
-                worker.spawn(move || work_until_stopped(&shared)).expect("the system can start a thread")
+                worker.spawn(move || work_until_stopped(&shared, i)).expect("the system can start a thread")
             })
             .collect();
         Pool { shared, workers }
@@ -78,18 +86,21 @@ impl Pool {
         }
         let shared = &*self.shared;
         let job = (shared.state.load(Ordering::Relaxed) >> 32) + 1;
-        // SAFETY: closed with nobody inside (`&mut self` and the wait below), so no thread reads the cells now. The
+        let threads = shared.runs.len();
+        for (i, run) in shared.runs.iter().enumerate() {
+            run.next.store(i * chunks / threads, Ordering::Relaxed);
+            run.end.store((i + 1) * chunks / threads, Ordering::Relaxed);
+        }
+        // SAFETY: closed with nobody inside (`&mut self` and the wait below), so no thread reads the cell now. The
         // lifetime of the borrow is dropped from the type; the job is closed and left by all before this returns.
         unsafe {
-            *shared.chunks.get() = chunks;
             *shared.work.get() = Some(std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work));
         }
-        shared.next.store(0, Ordering::Relaxed);
         shared.state.store(job << 32 | OPEN, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
             self.workers.iter().for_each(|worker| worker.thread().unpark());
         }
-        claim(shared, chunks, work);
+        claim(shared, 0, work);
         shared.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut rounds = 0u32;
         while shared.state.load(Ordering::Acquire) & INSIDE != 0 {
@@ -101,17 +112,22 @@ impl Pool {
     }
 }
 
-fn claim(shared: &Shared, chunks: usize, work: &Work<'_>) {
-    loop {
-        let chunk = shared.next.fetch_add(1, Ordering::Relaxed);
-        if chunk >= chunks {
-            return;
+/// Claims and does chunks until none is left, those of run `own` first.
+fn claim(shared: &Shared, own: usize, work: &Work<'_>) {
+    for i in 0..shared.runs.len() {
+        let run = &shared.runs[(own + i) % shared.runs.len()];
+        let end = run.end.load(Ordering::Relaxed);
+        loop {
+            let chunk = run.next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= end {
+                break;
+            }
+            work(chunk);
         }
-        work(chunk);
     }
 }
 
-fn work_until_stopped(shared: &Shared) {
+fn work_until_stopped(shared: &Shared, own: usize) {
     let mut done = 0;
     let mut idle_since: Option<Instant> = None;
     let mut rounds = 0u32;
@@ -121,10 +137,10 @@ fn work_until_stopped(shared: &Shared) {
             if shared.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 done = state >> 32;
                 let _leave = Leave(shared);
-                // SAFETY: inside an open job: the cells are not written and the caller's borrow is alive until we leave.
+                // SAFETY: inside an open job: the cell is not written and the caller's borrow is alive until we leave.
                 unsafe {
                     if let Some(work) = *shared.work.get() {
-                        claim(shared, *shared.chunks.get(), &*work);
+                        claim(shared, own, &*work);
                     }
                 }
                 idle_since = None;
@@ -133,7 +149,7 @@ fn work_until_stopped(shared: &Shared) {
         }
         rounds = rounds.wrapping_add(1);
         std::hint::spin_loop();
-        if rounds % 64 == 0 && idle_since.get_or_insert_with(Instant::now).elapsed() > SPIN {
+        if rounds.is_multiple_of(64) && idle_since.get_or_insert_with(Instant::now).elapsed() > SPIN {
             sleep(shared, done);
             idle_since = None;
         }
@@ -156,7 +172,8 @@ impl Drop for Leave<'_> {
 fn sleep(shared: &Shared, done: u64) {
     shared.sleepers.fetch_add(1, Ordering::SeqCst);
     let state = shared.state.load(Ordering::SeqCst);
-    if !(state & OPEN != 0 && state >> 32 != done) && !shared.stop.load(Ordering::SeqCst) {
+    let opened = state & OPEN != 0 && state >> 32 != done;
+    if !opened && !shared.stop.load(Ordering::SeqCst) {
         std::thread::park();
     }
     shared.sleepers.fetch_sub(1, Ordering::SeqCst);

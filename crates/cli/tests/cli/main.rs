@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
+mod bench;
 mod doctor;
 mod run;
 
@@ -17,10 +18,15 @@ fn flint(arguments: &[&str]) -> Command {
     command
 }
 
-/// `flint run` on the small model.
-fn flint_run(arguments: &[&str]) -> Command {
+/// Fetches the small model unless it is here.
+fn pull_small() {
     static PULLED: Once = Once::new();
     PULLED.call_once(|| drop(success(flint(&["models", "pull", "smollm2-135m"]))));
+}
+
+/// `flint run` on the small model.
+fn flint_run(arguments: &[&str]) -> Command {
+    pull_small();
     let mut command = flint(&["run", "-m", "smollm2-135m"]);
     command.args(arguments);
     command

@@ -1,0 +1,34 @@
+//! `flint bench` with small parameters, so that it cannot rot, and the promise its hashes make.
+
+use serde_json::Value;
+
+use crate::{failure, flint, pull_small, stdout, success};
+
+fn lines(arguments: &[&str]) -> Vec<Value> {
+    pull_small();
+    let mut command = flint(&["bench", "-m", "smollm2-135m", "--rounds", "1", "--json"]);
+    command.args(arguments);
+    stdout(&success(command)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn figures_have_provenance_and_rows_do_not_change_answers() {
+    let lines = lines(&["--prompt", "40", "--rows", "1,2,4", "--sequences", "1,2", "--reuse", "200"]);
+    let names: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
+    let expected =
+        ["prompt 40", "decode at 0", "step of 1", "step of 2", "step of 4", "1 sequences", "2 sequences", "prompt 200 again"];
+    assert_eq!(names, expected);
+    for line in &lines {
+        assert!(line["provenance"]["bytes_per_token"].as_u64().unwrap() > 50_000_000, "{line}");
+    }
+    let hash = |i: usize| lines[i]["hash"].as_str().unwrap().to_string();
+    assert!(hash(1) == hash(2) && hash(2) == hash(3) && hash(3) == hash(4), "{names:?}");
+    assert!(lines[7]["cached_tokens"].as_u64().unwrap() >= 199);
+}
+
+#[test]
+fn a_peer_that_is_no_program_is_named() {
+    pull_small();
+    let text = failure(flint(&["bench", "-m", "smollm2-135m", "--peer", "other=/no/such/file"]));
+    assert!(text.contains("other") && text.contains("is not a file"), "{text}");
+}
