@@ -1,8 +1,8 @@
 //! Storage of cached keys and values, in blocks of 32 positions.
 //!
 //! All layers and heads of a block stand together, so that a block is copied, saved or dropped as one piece. Inside a
-//! head's part, keys stand column-wise in two groups of sixteen positions and values row-wise, as the attention kernel
-//! reads them.
+//! head's part, keys stand column by column and values row by row in strips of 64 columns, so that the attention kernel
+//! reads both straight on.
 
 use crate::memory::Region;
 use half::f16;
@@ -11,6 +11,9 @@ use half::f16;
 pub const BLOCK: usize = 32;
 /// Positions whose attention is summed in one go; partial results are merged span after span.
 pub const SPAN: usize = 512;
+
+/// Columns of values that stand together.
+pub(crate) const STRIP: usize = 64;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,15 @@ impl KvLayout {
     }
     pub(crate) fn value_scales(&self) -> usize {
         self.key_scales() + BLOCK * 4
+    }
+    /// Place of column `c` of the key at `position`, in elements.
+    pub(crate) fn key_at(&self, position: usize, c: usize) -> usize {
+        c * BLOCK + position
+    }
+    /// Place of column `c` of the value at `position`, in elements after [`KvLayout::values`].
+    pub(crate) fn value_at(&self, position: usize, c: usize) -> usize {
+        let strip = c / STRIP * STRIP;
+        strip * BLOCK + position * STRIP.min(self.head - strip) + c - strip
     }
     fn head_bytes(&self) -> usize {
         match self.kind {
@@ -108,20 +120,19 @@ impl KvStore {
         let heads = keys.chunks_exact(layout.head).zip(values.chunks_exact(layout.head));
         for (h, (key, value)) in heads.enumerate() {
             let part = &mut bytes[layout.offset(layer, h)..][..layout.head_bytes()];
-            let column = |c: usize| (position / 16 * layout.head + c) * 16 + position % 16;
             match layout.kind {
                 KvType::F16 => {
                     for c in 0..layout.head {
-                        put(part, column(c) * 2, f16::from_f32(key[c]).to_le_bytes());
-                        let at = layout.values() + (position * layout.head + c) * 2;
+                        put(part, layout.key_at(position, c) * 2, f16::from_f32(key[c]).to_le_bytes());
+                        let at = layout.values() + layout.value_at(position, c) * 2;
                         put(part, at, f16::from_f32(value[c]).to_le_bytes());
                     }
                 }
                 KvType::Q8 => {
                     let (key_scale, value_scale) = (scale(key), scale(value));
                     for c in 0..layout.head {
-                        part[column(c)] = quant(key[c], key_scale);
-                        part[layout.values() + position * layout.head + c] = quant(value[c], value_scale);
+                        part[layout.key_at(position, c)] = quant(key[c], key_scale);
+                        part[layout.values() + layout.value_at(position, c)] = quant(value[c], value_scale);
                     }
                     put(part, layout.key_scales() + position * 4, key_scale.to_le_bytes());
                     put(part, layout.value_scales() + position * 4, value_scale.to_le_bytes());

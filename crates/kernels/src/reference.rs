@@ -7,7 +7,7 @@ use crate::activations::{self, QuantisedRow};
 use crate::blocks::{dequantize_row, half_at};
 use crate::kv::{BLOCK, KvLayout, KvType, SPAN};
 use crate::pack::TILE;
-use crate::simd::{Partial, Product, Span};
+use crate::simd::{PARTIAL_HEAD, Product, Span};
 use std::ops::Range;
 
 /// `out[m][n] = sum over k of weight[n][k] * x[m][k]` for the rows of the given tiles.
@@ -72,33 +72,28 @@ pub(crate) unsafe fn quantize_super(values: &[f32], row: &mut QuantisedRow<'_>) 
 ///
 /// # Safety
 ///
-/// Query pointers are valid for a head; every block up to the largest limit exists and is written there.
-pub(crate) unsafe fn span(s: &Span<'_>, partials: &mut [Partial<'_>]) {
+/// Every block up to the largest limit exists and is written there.
+pub(crate) unsafe fn span(s: &Span<'_>, partials: &mut [f32]) {
     let head = s.layout.head;
-    for (r, partial) in partials.iter_mut().enumerate() {
-        // SAFETY: promised by the caller.
-        let query = unsafe { std::slice::from_raw_parts(s.queries[r], head) };
+    for (r, (query, row)) in s.queries.iter().zip(partials.chunks_exact_mut(head + PARTIAL_HEAD)).enumerate() {
         let end = s.limits[r].min(s.start + SPAN);
-        let mut scores = Vec::new();
-        for position in s.start..end {
-            let key = |c| unsafe_element(s, position, c, key_at);
-            scores.push((0..head).map(|c| query[c] * key(c)).sum::<f32>());
-        }
+        let score = |position| (0..head).map(|c| query[c] * cached(s, position, c, key_at)).sum::<f32>();
+        let scores: Vec<f32> = (s.start..end).map(score).collect();
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        (*partial.largest, *partial.weight) = (largest, 0.0);
-        partial.sum.fill(0.0);
+        row.fill(0.0);
+        row[0] = largest;
         for (position, score) in (s.start..end).zip(scores) {
             let p = (score - largest).exp();
-            *partial.weight += p;
+            row[1] += p;
             for c in 0..head {
-                partial.sum[c] += p * unsafe_element(s, position, c, value_at);
+                row[PARTIAL_HEAD + c] += p * cached(s, position, c, value_at);
             }
         }
     }
 }
 
 /// One element of the cache, found by `at` in its head's part.
-fn unsafe_element(s: &Span<'_>, position: usize, c: usize, at: fn(&KvLayout, &[u8], usize, usize) -> f32) -> f32 {
+fn cached(s: &Span<'_>, position: usize, c: usize, at: fn(&KvLayout, &[u8], usize, usize) -> f32) -> f32 {
     let bytes = s.layout.offset(0, 1);
     // SAFETY: the caller of `span` promised a whole head's part at this address.
     let part = unsafe { std::slice::from_raw_parts((s.blocks)(position / BLOCK), bytes) };
@@ -106,12 +101,12 @@ fn unsafe_element(s: &Span<'_>, position: usize, c: usize, at: fn(&KvLayout, &[u
 }
 
 fn key_at(layout: &KvLayout, part: &[u8], position: usize, c: usize) -> f32 {
-    let at = (position / 16 * layout.head + c) * 16 + position % 16;
+    let at = layout.key_at(position, c);
     element(layout, part, 0, at, layout.key_scales() + position * 4)
 }
 
 fn value_at(layout: &KvLayout, part: &[u8], position: usize, c: usize) -> f32 {
-    let at = position * layout.head + c;
+    let at = layout.value_at(position, c);
     element(layout, part, layout.values(), at, layout.value_scales() + position * 4)
 }
 

@@ -8,7 +8,7 @@ use crate::format::Precision;
 use crate::kv::{KvStore, SPAN};
 use crate::pack::{Layout, Matrix, TILE};
 use crate::pool::Pool;
-use crate::simd::{Kernels, Partial, Product, QUERIES, Span};
+use crate::simd::{HEAD_MAX, Kernels, PARTIAL_HEAD, Product, QUERIES, Span};
 
 /// Kernels and the threads to run them on.
 pub struct Runtime {
@@ -75,6 +75,9 @@ struct Unit {
     /// A span and the place of its partial results, when spans are computed apart.
     span: Option<(usize, usize)>,
 }
+
+/// Room for the partial results of one unit with the longest head.
+const SLOT: usize = QUERIES * (HEAD_MAX + PARTIAL_HEAD);
 
 /// A pointer that threads may share because they write disjoint parts.
 #[derive(Clone, Copy)]
@@ -221,7 +224,7 @@ impl Runtime {
             assert!(s.start + s.count <= s.blocks.len() * crate::kv::BLOCK, "blocks cover the sequence");
         }
         self.plan(store, heads, sequences);
-        let slot = QUERIES * (head + 2);
+        let slot = QUERIES * (head + PARTIAL_HEAD);
         let slots = self.units.iter().filter_map(|u| u.span).map(|(_, at)| at + 1).max().unwrap_or(0);
         self.partials.resize(self.partials.len().max(slots * slot), 0.0);
         let (partials, result) = (Shared(self.partials.as_mut_ptr()), Shared(out.as_mut_ptr()));
@@ -235,13 +238,13 @@ impl Runtime {
                     std::slice::from_raw_parts_mut(partials.get().add(at * slot), slot)
                 }),
                 None => {
-                    let (mut one, mut all) = ([0.0; QUERIES * 258], [0.0; QUERIES * 258]);
+                    let (mut one, mut all) = ([0.0; SLOT], [0.0; SLOT]);
                     task.all_spans(unit, &mut one[..slot], &mut all[..slot]);
                     task.finish(unit, &all[..slot], result.get());
                 }
             }
         });
-        let mut all = [0.0; QUERIES * 258];
+        let mut all = [0.0; SLOT];
         for unit in units {
             // Spans of a unit follow each other, so its partial results are merged in order.
             if let Some((span, at)) = unit.span {
@@ -254,7 +257,7 @@ impl Runtime {
 
     /// Cuts the attention of a step into units; single rows at depth are cut by span as well.
     fn plan(&mut self, store: &KvStore, heads: Heads, sequences: &[Queries<'_>]) {
-        assert!(store.layout.head <= 256, "heads of at most 256 elements");
+        assert!(store.layout.head <= HEAD_MAX, "heads of at most {HEAD_MAX} elements");
         self.units.clear();
         let mut slots = 0;
         let group = heads.count / store.layout.heads;
@@ -296,7 +299,7 @@ struct Task<'a> {
     heads: Heads,
     sequences: &'a [Queries<'a>],
     queries: &'a [f32],
-    kernel: unsafe fn(&Span<'_>, &mut [Partial<'_>]),
+    kernel: unsafe fn(&Span<'_>, &mut [f32]),
 }
 
 impl Task<'_> {
@@ -304,31 +307,22 @@ impl Task<'_> {
     fn one_span(&self, unit: &Unit, span: usize, slot: &mut [f32]) {
         let (s, head) = (&self.sequences[unit.sequence], self.store.layout.head);
         let count = unit.rows * unit.heads;
-        let mut queries = [std::ptr::null(); QUERIES];
+        let mut queries: [&[f32]; QUERIES] = [&[]; QUERIES];
         let mut limits = [0; QUERIES];
         for i in 0..count {
             let (row, h) = (unit.row + i / unit.heads, unit.head + i % unit.heads);
-            queries[i] = self.queries[((s.row + row) * self.heads.count + h) * head..][..head].as_ptr();
+            queries[i] = &self.queries[((s.row + row) * self.heads.count + h) * head..][..head];
             limits[i] = s.start + row + 1;
         }
-        let blocks = |i: usize| self.store.pointer(s.blocks[i] as usize, self.heads.layer, unit.kv_head);
         let span = Span {
             layout: &self.store.layout,
             queries: &queries[..count],
             limits: &limits[..count],
-            blocks: &blocks,
+            blocks: &|i| self.store.pointer(s.blocks[i] as usize, self.heads.layer, unit.kv_head),
             start: span * SPAN,
         };
-        let mut rows = slot.chunks_exact_mut(head + 2);
-        let mut partials: [Option<Partial<'_>>; QUERIES] = std::array::from_fn(|_| {
-            let [largest, weight, sum @ ..] = rows.next()? else {
-                return None;
-            };
-            Some(Partial { largest, weight, sum })
-        });
-        let mut partials: Vec<Partial<'_>> = partials.iter_mut().take(count).filter_map(Option::take).collect();
-        // SAFETY: the queries were sliced to a head each, and the sequence's blocks cover every limit.
-        unsafe { (self.kernel)(&span, &mut partials) };
+        // SAFETY: the kernels fit this CPU, and the sequence's blocks cover every limit.
+        unsafe { (self.kernel)(&span, slot) };
     }
 
     /// The same over all spans, merged in order.
@@ -343,12 +337,12 @@ impl Task<'_> {
     /// Writes the finished rows of a unit.
     fn finish(&self, unit: &Unit, slot: &[f32], out: *mut f32) {
         let (s, head) = (&self.sequences[unit.sequence], self.store.layout.head);
-        for (i, row) in slot.chunks_exact(head + 2).take(unit.rows * unit.heads).enumerate() {
+        for (i, row) in slot.chunks_exact(head + PARTIAL_HEAD).take(unit.rows * unit.heads).enumerate() {
             let at = ((s.row + unit.row + i / unit.heads) * self.heads.count + unit.head + i % unit.heads) * head;
             // SAFETY: rows and heads of units are disjoint and were checked to be inside the output.
             let out = unsafe { std::slice::from_raw_parts_mut(out.add(at), head) };
             let scale = 1.0 / row[1];
-            out.iter_mut().zip(&row[2..]).for_each(|(o, x)| *o = x * scale);
+            out.iter_mut().zip(&row[PARTIAL_HEAD..]).for_each(|(o, x)| *o = x * scale);
         }
     }
 }
@@ -358,7 +352,7 @@ fn merge(all: &mut [f32], one: &[f32], count: usize, head: usize, first: bool) {
     if first {
         return all.copy_from_slice(one);
     }
-    for (a, b) in all.chunks_exact_mut(head + 2).zip(one.chunks_exact(head + 2)).take(count) {
+    for (a, b) in all.chunks_exact_mut(head + PARTIAL_HEAD).zip(one.chunks_exact(head + PARTIAL_HEAD)).take(count) {
         let largest = a[0].max(b[0]);
         let (scale_a, scale_b) = ((a[0] - largest).exp(), (b[0] - largest).exp());
         a[0] = largest;

@@ -15,8 +15,16 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
 fn figures_have_provenance_and_rows_do_not_change_answers() {
     let lines = lines(&["--prompt", "40", "--rows", "1,2,4", "--sequences", "1,2", "--reuse", "200"]);
     let names: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
-    let expected =
-        ["prompt 40", "decode at 0", "step of 1", "step of 2", "step of 4", "1 sequences", "2 sequences", "prompt 200 again"];
+    let expected = [
+        "prompt 40",
+        "decode at 0",
+        "step of 1",
+        "step of 2",
+        "step of 4",
+        "1 sequences",
+        "2 sequences",
+        "prompt 200 again",
+    ];
     assert_eq!(names, expected);
     for line in &lines {
         assert!(line["provenance"]["bytes_per_token"].as_u64().unwrap() > 50_000_000, "{line}");

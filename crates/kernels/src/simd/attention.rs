@@ -1,8 +1,8 @@
 //! Attention over blocks of cached keys and values.
 //!
 //! For up to eight query rows that share a KV head, one span of positions at a time:
-//! `score = q . k`, running softmax, `out += p * v`. Keys stand column-wise, sixteen positions side by side, so a score
-//! needs no sum across lanes; values stand row-wise. A key or value is read and widened once for all query rows.
+//! `score = q . k`, running softmax, `out += p * v`. Keys stand column-wise, positions side by side, so a score needs
+//! no sum across lanes; values stand row-wise. A key or value is read and widened once for all query rows.
 //!
 //! The result of a query row does not depend on which other rows are computed with it: positions it may not see get
 //! probability zero, and adding zero changes nothing. Spans are cut at fixed positions and merged in order, so the
@@ -18,7 +18,7 @@ pub const QUERIES: usize = 8;
 pub(crate) struct Span<'a> {
     pub(crate) layout: &'a KvLayout,
     /// Scaled query rows, `head` floats each.
-    pub(crate) queries: &'a [*const f32],
+    pub(crate) queries: &'a [&'a [f32]],
     /// Number of positions each query may see, counted from the sequence's start.
     pub(crate) limits: &'a [usize],
     /// First byte of this layer's and KV head's part of each block of the sequence.
@@ -27,21 +27,17 @@ pub(crate) struct Span<'a> {
     pub(crate) start: usize,
 }
 
-/// Running softmax of one query row: the output is `sum / weight`.
-pub(crate) struct Partial<'a> {
-    pub(crate) largest: &'a mut f32,
-    pub(crate) weight: &'a mut f32,
-    pub(crate) sum: &'a mut [f32],
-}
+/// Floats before the sum in a row of partial results: the largest score and the weight.
+pub(crate) const PARTIAL_HEAD: usize = 2;
 
-/// Computes the partial results of one span, overwriting `partials`.
+/// Computes the partial results of one span: per query a row of the largest score, the weight, and the weighted sum of
+/// values, so that the finished output is `sum / weight`.
 ///
 /// # Safety
 ///
-/// The CPU has the features of `V`; query pointers are valid for `head` floats; every block up to the largest limit
-/// exists and has been written there.
+/// The CPU has the features of `V`; every block up to the largest limit exists and has been written there.
 #[inline(always)]
-pub(crate) unsafe fn span<V: Vector>(s: &Span<'_>, partials: &mut [Partial<'_>]) {
+pub(crate) unsafe fn span<V: Vector>(s: &Span<'_>, partials: &mut [f32]) {
     // SAFETY: passed on from the caller; the constant equals the number of queries.
     unsafe {
         match s.queries.len() {
@@ -57,6 +53,13 @@ pub(crate) unsafe fn span<V: Vector>(s: &Span<'_>, partials: &mut [Partial<'_>])
     }
 }
 
+/// The running softmax of one query.
+#[derive(Clone, Copy)]
+struct Softmax {
+    largest: f32,
+    weight: f32,
+}
+
 /// Longest head: sizes the buffers on the stack.
 pub const HEAD_MAX: usize = 256;
 /// Positions whose scores are turned into probabilities together. Sums across lanes and the exponential of the
@@ -67,64 +70,75 @@ const GROUP: usize = 128;
 type Rows<const R: usize, const N: usize> = [[f32; N]; R];
 
 #[inline(always)]
-unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [Partial<'_>]) {
+unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [f32]) {
     let head = s.layout.head;
-    assert!(head <= HEAD_MAX && head.is_multiple_of(16) && partials.len() == R && s.limits.len() == R);
+    assert!(head <= HEAD_MAX && head.is_multiple_of(16) && s.queries.len() == R && s.limits.len() == R);
+    let mut softmax = [Softmax { largest: f32::NEG_INFINITY, weight: 0.0 }; R];
     let mut queries: Rows<R, HEAD_MAX> = [[0.0; HEAD_MAX]; R];
     let mut sums: Rows<R, HEAD_MAX> = [[0.0; HEAD_MAX]; R];
     let mut scores: Rows<R, GROUP> = [[0.0; GROUP]; R];
     for r in 0..R {
-        // SAFETY: the caller promised `head` floats per query.
-        queries[r][..head].copy_from_slice(unsafe { std::slice::from_raw_parts(s.queries[r], head) });
-        (*partials[r].largest, *partials[r].weight) = (f32::NEG_INFINITY, 0.0);
+        queries[r][..head].copy_from_slice(s.queries[r]);
     }
     let visible = s.limits.iter().copied().max().unwrap_or(0).min(s.start + SPAN);
     for first in (s.start..visible).step_by(GROUP) {
         let count = (visible - first).min(GROUP);
-        let mut blocks = [std::ptr::null(); GROUP / BLOCK];
         let used = count.div_ceil(BLOCK);
+        // One more than is used, to be fetched while its predecessor is computed; the last has no successor.
+        let mut blocks = [std::ptr::null(); GROUP / BLOCK + 1];
+        for b in 0..=used {
+            let exists = first + b * BLOCK < visible;
+            blocks[b] = if exists { (s.blocks)(first / BLOCK + b) } else { blocks[b - 1] };
+        }
         let mut corrections = [1.0; R];
         // SAFETY: the blocks are written up to `count` positions, and the buffers hold a group.
         unsafe {
             for b in 0..used {
-                blocks[b] = (s.blocks)(first / BLOCK + b);
-                score_block::<V, R>(s.layout, blocks[b], &queries, b * BLOCK, &mut scores);
+                score_block::<V, R>(s.layout, [blocks[b], blocks[b + 1]], &queries, b * BLOCK, &mut scores);
             }
             for r in 0..R {
                 let seen = s.limits[r].saturating_sub(first).min(GROUP);
-                corrections[r] = soften::<V>(used * BLOCK, seen, &mut partials[r], &mut scores[r]);
+                corrections[r] = soften::<V>(used * BLOCK, seen, &mut softmax[r], &mut scores[r]);
             }
             accumulate::<V, R>(s.layout, &blocks, count, &scores, &corrections, &mut sums);
         }
     }
-    for (r, partial) in partials.iter_mut().enumerate() {
-        partial.sum.copy_from_slice(&sums[r][..head]);
+    for (r, row) in partials.chunks_exact_mut(head + PARTIAL_HEAD).take(R).enumerate() {
+        (row[0], row[1]) = (softmax[r].largest, softmax[r].weight);
+        row[PARTIAL_HEAD..].copy_from_slice(&sums[r][..head]);
     }
 }
 
 /// Scores of the 32 positions of a block for each query row, written from column `at` on. Positions never written give
 /// garbage, which is masked later.
+///
+/// Blocks of a sequence lie apart, so the hardware does not foresee the next one: each column asks for a line of the next
+/// block's keys and one of its values, which is all of them by the end. Into the second-level cache: at 4,096 positions of
+/// the 1.5B on two Genoa cores a token's attention took 6.8 ms without, 9.4 ms into the first level, 4.5 ms into the second
+/// (4.2 ms when nothing comes from memory).
 #[inline(always)]
 unsafe fn score_block<V: Vector, const R: usize>(
     layout: &KvLayout,
-    block: *const u8,
+    [block, next]: [*const u8; 2],
     queries: &Rows<R, HEAD_MAX>,
     at: usize,
     scores: &mut Rows<R, GROUP>,
 ) {
     let head = layout.head;
-    // SAFETY: a block holds two groups of `head` columns of sixteen keys; queries have at least `head` columns.
+    // SAFETY: a block holds `head` columns of 32 keys; queries have at least `head` columns.
     unsafe {
         let mut sums = [[V::splat(0.0); 2]; R];
         for c in 0..head {
+            V::prefetch_l2(next.wrapping_add(c * 64));
+            V::prefetch_l2(next.wrapping_add(layout.values() + c * 64));
             let k = match layout.kind {
                 KvType::F16 => {
-                    let keys = block.cast::<u16>().add(c * 16);
-                    [V::load_f16(keys), V::load_f16(keys.add(head * 16))]
+                    let keys = block.cast::<u16>().add(c * BLOCK);
+                    [V::load_f16(keys), V::load_f16(keys.add(16))]
                 }
                 KvType::Q8 => {
-                    let keys = block.add(c * 16);
-                    [V::to_float(V::widen_i8(keys)), V::to_float(V::widen_i8(keys.add(head * 16)))]
+                    let keys = block.add(c * BLOCK);
+                    [V::to_float(V::widen_i8(keys)), V::to_float(V::widen_i8(keys.add(16)))]
                 }
             };
             for r in 0..R {
@@ -149,14 +163,14 @@ unsafe fn score_block<V: Vector, const R: usize>(
 /// Turns the first `width` scores into probabilities relative to the running maximum, zero past the `seen` ones; returns
 /// what earlier sums must be multiplied with.
 #[inline(always)]
-unsafe fn soften<V: Vector>(width: usize, seen: usize, partial: &mut Partial<'_>, scores: &mut [f32; GROUP]) -> f32 {
+unsafe fn soften<V: Vector>(width: usize, seen: usize, softmax: &mut Softmax, scores: &mut [f32; GROUP]) -> f32 {
     if seen == 0 {
         scores.fill(0.0);
         return 1.0;
     }
     // SAFETY: `width` is a multiple of sixteen within the group.
     unsafe {
-        let mut largest = V::splat(*partial.largest);
+        let mut largest = V::splat(softmax.largest);
         for i in (0..width).step_by(16) {
             let score = V::first(V::load(scores.as_ptr().add(i)), seen.saturating_sub(i));
             V::store(scores.as_mut_ptr().add(i), score);
@@ -172,9 +186,9 @@ unsafe fn soften<V: Vector>(width: usize, seen: usize, partial: &mut Partial<'_>
             weight = V::add(weight, p);
         }
         // The maximum settles after a few groups, and most corrections are exactly one.
-        let correction = if largest == *partial.largest { 1.0 } else { (*partial.largest - largest).exp() };
-        *partial.weight = *partial.weight * correction + V::sum(weight);
-        *partial.largest = largest;
+        let correction = if largest == softmax.largest { 1.0 } else { (softmax.largest - largest).exp() };
+        softmax.weight = softmax.weight * correction + V::sum(weight);
+        softmax.largest = largest;
         correction
     }
 }
@@ -183,7 +197,7 @@ unsafe fn soften<V: Vector>(width: usize, seen: usize, partial: &mut Partial<'_>
 #[inline(always)]
 unsafe fn accumulate<V: Vector, const R: usize>(
     layout: &KvLayout,
-    blocks: &[*const u8; GROUP / BLOCK],
+    blocks: &[*const u8; GROUP / BLOCK + 1],
     count: usize,
     probabilities: &Rows<R, GROUP>,
     corrections: &[f32; R],
@@ -212,7 +226,7 @@ unsafe fn accumulate<V: Vector, const R: usize>(
 #[inline(always)]
 unsafe fn columns<V: Vector, const R: usize, const W: usize>(
     layout: &KvLayout,
-    blocks: &[*const u8; GROUP / BLOCK],
+    blocks: &[*const u8; GROUP / BLOCK + 1],
     first: usize,
     count: usize,
     probabilities: &Rows<R, GROUP>,
@@ -230,7 +244,7 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
         }
         for i in 0..count {
             let (block, i_block) = (blocks[i / BLOCK], i % BLOCK);
-            let at = i_block * layout.head + first * 16;
+            let at = layout.value_at(i_block, first * 16);
             let values = block.add(layout.values());
             let mut v = [V::splat(0.0); W];
             for w in 0..W {

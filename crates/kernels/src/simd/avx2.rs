@@ -210,4 +210,8 @@ impl Vector for Avx2 {
     unsafe fn prefetch(at: *const u8) {
         _mm_prefetch::<_MM_HINT_T0>(at.cast())
     }
+    #[inline(always)]
+    unsafe fn prefetch_l2(at: *const u8) {
+        _mm_prefetch::<_MM_HINT_T1>(at.cast())
+    }
 }

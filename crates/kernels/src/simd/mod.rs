@@ -12,7 +12,7 @@ mod rows;
 mod vector;
 
 pub use attention::QUERIES;
-pub(crate) use attention::{Partial, Span};
+pub(crate) use attention::{HEAD_MAX, PARTIAL_HEAD, Span};
 pub(crate) use matmul::Product;
 
 use crate::activations::QuantisedRow;
@@ -33,7 +33,7 @@ pub struct Kernels {
     pub(crate) silu_multiply: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(crate) quantize_small: unsafe fn(&[f32], &mut QuantisedRow<'_>),
     pub(crate) quantize_super: unsafe fn(&[f32], &mut QuantisedRow<'_>),
-    pub(crate) span: unsafe fn(&Span<'_>, &mut [Partial<'_>]),
+    pub(crate) span: unsafe fn(&Span<'_>, &mut [f32]),
 }
 
 static REFERENCE: Kernels = Kernels {
@@ -131,7 +131,7 @@ macro_rules! entry_points {
                 unsafe { rows::quantize_super::<$vector>(values, row) }
             }
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn span(s: &Span<'_>, partials: &mut [Partial<'_>]) {
+            pub(super) unsafe fn span(s: &Span<'_>, partials: &mut [f32]) {
                 // SAFETY: see above.
                 unsafe { attention::span::<$vector>(s, partials) }
             }

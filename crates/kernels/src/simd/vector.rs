@@ -73,8 +73,10 @@ pub(crate) trait Vector: Copy {
     unsafe fn first(a: Self::Float, count: usize) -> Self::Float;
     unsafe fn sum(a: Self::Float) -> f32;
     unsafe fn largest(a: Self::Float) -> f32;
-    /// Asks for the cache line at `at`.
+    /// Asks for the cache line at `at`, into the first-level cache.
     unsafe fn prefetch(at: *const u8);
+    /// The same, into the second-level cache.
+    unsafe fn prefetch_l2(at: *const u8);
 }
 
 /// e^x with a relative error below 2e-7; zero below -87.
