@@ -152,6 +152,6 @@ pub(crate) fn quantize_super(values: &[f32], row: &mut QuantisedRow<'_>) {
 pub(crate) fn set_sum_16(g: usize, sum: i32, row: &mut QuantisedRow<'_>) {
     row.negated_sums[g] = -32 * sum;
     row.sums_16[g] = sum as i16;
-    let both = if g % 2 == 0 { sum as i16 } else { row.sums_32[g / 2] + sum as i16 };
+    let both = if g.is_multiple_of(2) { sum as i16 } else { row.sums_32[g / 2] + sum as i16 };
     row.sums_32[g / 2] = both;
 }

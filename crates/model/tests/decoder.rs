@@ -1,5 +1,6 @@
 //! The decoder on tiny models of every architecture: fast kernels against the reference, and the promise of the
 //! backend seam that a row's logits never depend on how the work was cut.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::cases::normalised_error;
 use kernels::{Format, Kernels, KvType, Precision};
