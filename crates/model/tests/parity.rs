@@ -4,11 +4,13 @@
 //! greedy decoding picks at each of 64 positions after 20 prompts, given llama.cpp's own tokens before it.
 //!
 //! Exact equality of picks cannot be had: both engines round activations to 8 bits, so a difference in the last bit of a
-//! sum grows into independent rounding noise of a few tenths of a logit. llama.cpp shows the same against itself. One
-//! switch changed (weight repacking or flash attention, which only reorder sums), it left its own greedy text within 64
-//! tokens on 10 of 20 prompts (1.5B), 9 (0.5B) and 14 (SmolLM2), at top-two gaps of up to 0.10, 0.11 and 0.33. Measured
-//! against unquantised activations on SmolLM2, llama.cpp's error is 0.201 logits and ours 0.204. So a pick may differ
-//! only where llama.cpp's own top two are closer than `GAP`, and only in a few of a hundred positions.
+//! sum grows into independent rounding noise of a few tenths of a logit. llama.cpp shows the same against itself. Given
+//! its own tokens again with flash attention off, or all in one batch, or both, which only reorders sums, it picks another
+//! token at 21, 28 and 26 of 1,280 positions of SmolLM2 (15, 23 and 25 of them where its top two logits were further
+//! apart than 0.05; widest 0.61) and at 11 of the 0.5B (7; widest 0.11). Flint differs at 23 (19; 0.61), 11 (7; 0.17) and,
+//! on the 1.5B, 20 (9; 0.24). Against unquantised activations on SmolLM2, llama.cpp's logits are off by 0.201 and ours by
+//! 0.204. So the bounds below are those of the engine we compare with, not of equality.
+
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::{Kernels, KvType};
@@ -16,9 +18,7 @@ use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, Want};
 use serde_json::Value;
 use testkit::gguf::real_model;
 
-/// Largest difference of llama.cpp's two best logits at which picks may differ.
-const GAP: f64 = 0.4;
-/// The issue of near ties proper: closer than this, a difference is expected.
+/// Closer than this, two logits are a near tie.
 const NEAR: f64 = 0.05;
 
 struct Model {
@@ -64,8 +64,8 @@ fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best }) as u32
 }
 
-/// Greedy picks: equal, or llama.cpp itself was nearly undecided.
-fn check_greedy(name: &str, golden: &str, differing_max: usize) {
+/// Greedy picks: equal, but for a few where llama.cpp's own top two were closer than `gap_max`.
+fn check_greedy(name: &str, golden: &str, differing_max: usize, gap_max: f64) {
     let Some(mut model) = Model::find(name) else { return };
     let (mut positions, mut near, mut far, mut widest) = (0, 0, 0, 0.0f64);
     for line in golden.lines() {
@@ -86,7 +86,7 @@ fn check_greedy(name: &str, golden: &str, differing_max: usize) {
         });
     }
     println!("{name}: {positions} picks, {near} differ at gaps below {NEAR}, {far} above, the widest {widest:.3}");
-    assert!(positions == 20 * 64 && widest < GAP && near + far <= differing_max);
+    assert!(positions == 20 * 64 && widest < gap_max && near + far <= differing_max);
 }
 
 /// Perplexity within half a percent.
@@ -119,14 +119,14 @@ fn slow() -> bool {
 
 #[test]
 fn smollm2_135m() {
-    check_greedy("smollm2-135m", include_str!("golden/smollm2-135m.greedy.jsonl"), 50);
+    check_greedy("smollm2-135m", include_str!("golden/smollm2-135m.greedy.jsonl"), 30, 0.65);
     check_perplexity("smollm2-135m", include_str!("golden/smollm2-135m.nll.json"));
 }
 
 #[test]
 fn qwen_coder_half_b() {
     if slow() {
-        check_greedy("qwen2.5-coder-0.5b", include_str!("golden/qwen2.5-coder-0.5b.greedy.jsonl"), 30);
+        check_greedy("qwen2.5-coder-0.5b", include_str!("golden/qwen2.5-coder-0.5b.greedy.jsonl"), 25, 0.3);
         check_perplexity("qwen2.5-coder-0.5b", include_str!("golden/qwen2.5-coder-0.5b.nll.json"));
     }
 }
@@ -134,7 +134,7 @@ fn qwen_coder_half_b() {
 #[test]
 fn qwen_coder_one_and_a_half_b() {
     if slow() {
-        check_greedy("qwen2.5-coder-1.5b", include_str!("golden/qwen2.5-coder-1.5b.greedy.jsonl"), 30);
+        check_greedy("qwen2.5-coder-1.5b", include_str!("golden/qwen2.5-coder-1.5b.greedy.jsonl"), 25, 0.3);
         check_perplexity("qwen2.5-coder-1.5b", include_str!("golden/qwen2.5-coder-1.5b.nll.json"));
     }
 }
