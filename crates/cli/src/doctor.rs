@@ -2,7 +2,7 @@
 //!
 //! It looks and measures and changes nothing. What the system does not tell is reported as unknown, never guessed.
 
-mod machine;
+pub mod machine;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Report {
             store_free: existing(store.root()).and_then(|path| hub::free_bytes(path).ok()),
             models: installed(&store),
             default_model: (default.name.clone(), default.bytes),
-            installer: machine::installer(PullOptions::from_env().pip.as_deref()),
+            installer: hub::installer_name(PullOptions::from_env().pip.as_deref()),
         })
     }
 

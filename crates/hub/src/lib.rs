@@ -33,6 +33,7 @@ mod verify;
 pub use catalogue::{Catalogue, Entry, Source};
 pub use disk::{format_bytes, free_bytes};
 pub use error::{Attempt, Error, SourceError};
+pub use pip::installer_name;
 pub use progress::{Event, Progress, Silent};
 pub use pull::PullOptions;
 pub use store::{Presence, Resolved, Store};

@@ -43,6 +43,11 @@ pub(crate) enum Delivered {
     Unpacked(PathBuf),
 }
 
+/// The command of the installer that a pull would use: the one given, else the first that answers.
+pub fn installer_name(given: Option<&Path>) -> Option<String> {
+    Installer::find(given).ok().map(|installer| shown(&installer.command))
+}
+
 impl Installer {
     /// The first installer that answers: the one given, else pip in its usual guises, else uv.
     pub(crate) fn find(given: Option<&Path>) -> Result<Installer, SourceError> {

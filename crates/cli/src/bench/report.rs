@@ -2,6 +2,7 @@
 
 use super::figures::{Bench, Figure, Sample};
 use super::peer::Peer;
+use crate::doctor::machine;
 use anyhow::Result;
 use model::Backend;
 use serde_json::json;
@@ -34,7 +35,7 @@ impl Provenance {
             bytes_per_token: bench.model.info().bytes_per_token,
             kernels: bench.model.kernels(),
             threads: bench.threads,
-            cpu: cpu_name(),
+            cpu: machine::cpu_name().unwrap_or_else(|| std::env::consts::ARCH.to_string()),
             load_s: bench.load.as_secs_f64(),
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
             command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
@@ -56,13 +57,6 @@ impl fmt::Display for Provenance {
         writeln!(f, "{} on {}, {} threads, {} kernels", self.model, self.cpu, self.threads, self.kernels)?;
         write!(f, "{gb:.3} GB of weights per token, loaded in {:.2} s", self.load_s)
     }
-}
-
-/// The processor's own name, where the system tells.
-pub fn cpu_name() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    name.map_or_else(|| std::env::consts::ARCH.to_string(), |(_, name)| name.to_string())
 }
 
 /// All measurements of one figure.

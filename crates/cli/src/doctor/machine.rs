@@ -1,7 +1,6 @@
 //! What the system tells of itself. Everything here may be unknown.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::load::kilobytes;
 
@@ -47,21 +46,4 @@ pub fn memory(key: &str) -> Option<u64> {
 pub fn huge_pages() -> Option<String> {
     let text = std::fs::read_to_string(HUGE_PAGES).ok()?;
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
-}
-
-/// The first package installer that answers, in the order in which a pull would ask.
-pub fn installer(given: Option<&Path>) -> Option<String> {
-    let given = given.map(|path| path.display().to_string());
-    let candidates: Vec<Vec<&str>> = match &given {
-        Some(path) => vec![vec![path]],
-        None => vec![vec!["python3", "-m", "pip"], vec!["uv"], vec!["pip3"], vec!["pip"]],
-    };
-    candidates.into_iter().find(|command| answers(command)).map(|command| command.join(" "))
-}
-
-fn answers(command: &[&str]) -> bool {
-    let Some((program, arguments)) = command.split_first() else { return false };
-    let mut command = Command::new(program);
-    command.args(arguments).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
 }

@@ -1,7 +1,7 @@
 //! The feed-forward part of a layer: one network for all tokens, or a few experts for each.
 
-use super::CpuModel;
 use super::scratch::{Scratch, numbers, quantize};
+use super::{CpuModel, add_rows};
 use crate::config::Config;
 use crate::weights::{Expert, FeedForward};
 use kernels::{Matrix, Output, RowMap, Runtime, output_stride};
@@ -30,10 +30,7 @@ fn dense(runtime: &mut Runtime, config: &Config, s: &mut Scratch, expert: &Exper
     runtime.silu_multiply(&s.gate, &s.up, output_stride(ff), ff, &mut s.gated.values[..rows * ff]);
     quantize(runtime, &mut s.gated, rows, &[&expert.down]);
     runtime.matmul(&s.gated, &mut [Output { matrix: &expert.down, rows: all, out: &mut s.added }]);
-    let added = &s.added;
-    runtime.rows_of(&mut s.x[..rows * width], width, &|row, x| {
-        x.iter_mut().zip(&added[row * width..]).for_each(|(x, a)| *x += a);
-    });
+    add_rows(runtime, &mut s.x[..rows * width], &s.added, width, None);
 }
 
 /// One token's visit to one expert.

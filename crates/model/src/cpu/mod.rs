@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigOptions};
 use crate::gguf::Gguf;
 use crate::load::{Embeddings, LoadError, load};
 use crate::rope::Rope;
-use crate::weights::{Layer, Weights};
+use crate::weights::Weights;
 use kernels::{Heads, Kernels, KvLayout, KvStore, KvType, Output, Queries, RowMap, Runtime, output_stride};
 use scratch::{Scratch, numbers, quantize};
 use std::path::Path;
@@ -149,7 +149,7 @@ impl CpuModel {
         quantize(runtime, &mut s.attended, rows, &[&layer.attention_output.matrix]);
         let out = Output { matrix: &layer.attention_output.matrix, rows: all, out: &mut s.added };
         runtime.matmul(&s.attended, &mut [out]);
-        add_rows(runtime, &mut s.x[..rows * width], &s.added, width, layer);
+        add_rows(runtime, &mut s.x[..rows * width], &s.added, width, layer.attention_output.bias.as_deref());
     }
 
     /// Logits of the wanted rows, in batch order.
@@ -237,11 +237,11 @@ impl HeadWork<'_> {
     }
 }
 
-/// Adds the attention result and its bias to the residual stream.
-fn add_rows(runtime: &mut Runtime, x: &mut [f32], added: &[f32], width: usize, layer: &Layer) {
+/// Adds what a part of a layer computed, and its bias where it has one, to the rows of the residual stream.
+fn add_rows(runtime: &mut Runtime, x: &mut [f32], added: &[f32], width: usize, bias: Option<&[f32]>) {
     runtime.rows_of(x, width, &|row, x| {
         x.iter_mut().zip(&added[row * width..]).for_each(|(x, a)| *x += a);
-        if let Some(bias) = &layer.attention_output.bias {
+        if let Some(bias) = bias {
             x.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
         }
     });

@@ -1,6 +1,6 @@
 //! Products with the K formats: super-blocks of 256 columns, integer scales for groups of 16 or 32.
 
-use super::{Row, Tile, Vector, ahead};
+use super::{Row, Tile, Vector, prefetch};
 use crate::format::{Format, Precision, SUPER};
 use crate::pack::{SuperLayout, TILE};
 
@@ -58,10 +58,7 @@ impl<const BITS: u32> Super<BITS> {
             let mut sums = [V::splat_int(0); M];
             for j in 0..8 {
                 if fresh {
-                    let lines = Self::LAYOUT.chunk_bytes() / 64;
-                    for line in j * lines / 8..(j + 1) * lines / 8 {
-                        V::prefetch(chunk.wrapping_add(ahead(M) + line * 64));
-                    }
+                    prefetch::<V, M>(chunk, Self::LAYOUT.chunk_bytes(), j, 8);
                 }
                 let w = Self::unpack::<V>(chunk, j);
                 let scales = chunk.add(Self::LAYOUT.scales());

@@ -80,6 +80,16 @@ const fn ahead(rows: usize) -> usize {
     if rows <= 2 { 512 } else { 2048 }
 }
 
+/// Asks for part `i` of `parts` of the `bytes` that follow `at` by the distance for a pass of `M` rows.
+#[inline(always)]
+unsafe fn prefetch<V: Vector, const M: usize>(at: *const u8, bytes: usize, i: usize, parts: usize) {
+    let lines = bytes / 64;
+    for line in i * lines / parts..(i + 1) * lines / parts {
+        // SAFETY: a prefetch never faults, wherever it points; the CPU has the features of `V`.
+        unsafe { V::prefetch(at.wrapping_add(ahead(M) + line * 64)) };
+    }
+}
+
 /// One activation row as the kernels see it.
 #[derive(Clone, Copy)]
 struct Row {

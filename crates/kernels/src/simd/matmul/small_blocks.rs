@@ -1,6 +1,6 @@
 //! Products with the formats that have one scale for 32 columns.
 
-use super::{Row, Tile, Vector, ahead};
+use super::{Row, Tile, Vector, prefetch};
 use crate::format::{Format, Precision, SMALL};
 use crate::pack::{SmallLayout, TILE};
 
@@ -80,10 +80,7 @@ impl<const KIND: usize> Tile for Small<KIND> {
                 let group = tile.add(b / 2 * Self::LAYOUT.group_bytes());
                 let d = V::load_f16(group.add(b % 2 * 2 * TILE).cast());
                 if fresh {
-                    let lines = Self::LAYOUT.group_bytes() / 64;
-                    for line in b % 2 * lines / 2..(b % 2 + 1) * lines / 2 {
-                        V::prefetch(group.wrapping_add(ahead(M) + line * 64));
-                    }
+                    prefetch::<V, M>(group, Self::LAYOUT.group_bytes(), b % 2, 2);
                 }
                 let w = Self::unpack::<V>(group.add(Self::LAYOUT.quants() + b % 2 * Self::LAYOUT.block_bytes()));
                 for m in 0..M {
