@@ -1,0 +1,1 @@
+//! Wire types of every protocol Flint speaks: serde and nothing else.

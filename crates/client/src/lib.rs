@@ -1,0 +1,1 @@
+//! One streaming client for Flint and every compatible provider.

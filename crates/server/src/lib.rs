@@ -1,0 +1,1 @@
+//! `flint serve`: routes, streams, sessions and pools over the engine.
