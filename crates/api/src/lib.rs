@@ -1,1 +1,12 @@
 //! Wire types of every protocol Flint speaks: serde and nothing else.
+//!
+//! Requests are read field by field from a JSON object ([`Fields`]), so that an error names the field that is wrong and
+//! a field nobody knows can be named in a warning. What is sent is plain serde structs, which the client reads back
+//! with the same types. Nothing here decides anything.
+
+pub mod error;
+pub mod fields;
+pub mod responses;
+
+pub use error::{ErrorBody, ErrorPayload};
+pub use fields::{FieldError, Fields};
