@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 
 mod golden;
+mod infill;
 mod models;
+mod prompt;
 mod properties;
 mod speed;
 mod templates;

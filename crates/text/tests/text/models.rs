@@ -27,6 +27,11 @@ fn printable(byte: u8) -> bool {
 
 /// A vocabulary of all bytes, some merges, one token merging never reaches, and one special token of each kind.
 pub fn made_up(pre: &str) -> GgufWriter {
+    with_tokens(pre, &[])
+}
+
+/// The same with more control tokens.
+pub fn with_tokens(pre: &str, more: &[&str]) -> GgufWriter {
     let spell = |text: &str| text.bytes().map(alphabet).collect::<String>();
     let merges = [
         ("h", "e"),
@@ -55,7 +60,9 @@ pub fn made_up(pre: &str) -> GgufWriter {
     tokens.push("unreachable".into());
     let normal = tokens.len();
     tokens.extend(["<|im_start|>", "<|im_end|>", "<tool>", "<unk>", "<|x"].map(String::from));
-    let kinds = std::iter::repeat_n(1, normal).chain([3, 3, 4, 2, 3]).collect();
+    tokens.extend(more.iter().map(|&token| token.to_string()));
+    let kinds = std::iter::repeat_n(1, normal).chain([3, 3, 4, 2, 3]);
+    let kinds = kinds.chain(std::iter::repeat_n(3, more.len())).collect();
     GgufWriter::new()
         .text("tokenizer.ggml.model", "gpt2")
         .text("tokenizer.ggml.pre", pre)
