@@ -4,6 +4,7 @@
 //!   llama.cpp's, also for broken UTF-8.
 //! - [`Detokenizer`] turns ids back into text as they come, never half a character.
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
+//! - [`grammar`] says which tokens may come next, so that answers fit a schema and calls fit their tool.
 //!
 //! The crate stays below sockets and requests and above the engine, which knows only tokens. Nothing here is async;
 //! callers run it off their network threads.
@@ -41,6 +42,7 @@ mod vocabulary;
 mod chat;
 mod detokenizer;
 mod error;
+pub mod grammar;
 
 pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
 pub use detokenizer::{Detokenizer, ShowSpecial};
