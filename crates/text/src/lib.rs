@@ -6,6 +6,7 @@
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
 //! - [`PromptWriter`] makes a prompt of it: exact ids, no token faked by anyone, and only new text encoded.
 //! - [`write_infill`] asks for the text in a gap.
+//! - [`grammar`] says which tokens may come next, so that answers fit a schema and calls fit their tool.
 //!
 //! The crate stays below sockets and requests and above the engine, which knows only tokens. Nothing here is async;
 //! callers run it off their network threads.
@@ -46,6 +47,7 @@ mod prompt;
 
 mod detokenizer;
 mod error;
+pub mod grammar;
 
 pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
 pub use detokenizer::{Detokenizer, ShowSpecial};

@@ -3,6 +3,7 @@
 
 mod golden;
 mod infill;
+mod grammar;
 mod models;
 mod prompt;
 mod properties;

@@ -16,7 +16,7 @@ pub fn real(name: &str) -> Option<Gguf> {
 }
 
 /// The character that stands for a byte in the byte alphabet of GPT-2.
-fn alphabet(byte: u8) -> char {
+pub fn alphabet(byte: u8) -> char {
     let moved = (0..byte).filter(|&b| !printable(b)).count() as u32;
     if printable(byte) { byte as char } else { char::from_u32(256 + moved).unwrap() }
 }
