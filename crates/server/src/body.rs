@@ -16,7 +16,8 @@ pub async fn fields(body: Body, limits: &Limits) -> Result<Fields, ApiError> {
     let bytes = match tokio::time::timeout(limits.body_read, read).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => {
-            let limited = std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("length limit"));
+            let limited =
+                std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("length limit"));
             if limited || error.to_string().contains("length limit") {
                 let message = format!("the body is larger than {} bytes", limits.body_bytes);
                 return Err(ApiError::bad_request(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
@@ -24,7 +25,9 @@ pub async fn fields(body: Body, limits: &Limits) -> Result<Fields, ApiError> {
             return Err(ApiError::bad_request(format!("the body could not be read: {error}")));
         }
         Err(_) => {
-            return Err(ApiError::bad_request("the body did not arrive in time").with_status(StatusCode::REQUEST_TIMEOUT));
+            return Err(
+                ApiError::bad_request("the body did not arrive in time").with_status(StatusCode::REQUEST_TIMEOUT)
+            );
         }
     };
     Ok(Fields::new(value(&bytes, limits)?)?)

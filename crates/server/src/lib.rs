@@ -20,6 +20,7 @@ mod routes;
 mod shared;
 mod sse;
 pub mod store;
+pub mod telemetry;
 pub mod tools;
 
 pub use listen::{ServeError, Server, ServerOptions};

@@ -256,7 +256,8 @@ where
 async fn refuse<S: AsyncWrite + Unpin>(shared: &Shared, mut stream: S) {
     shared.metrics.rejected(Rejection::Connections);
     let body = r#"{"error":{"type":"server_error","code":"too_many_connections","message":"too many connections; close some or try again","param":null}}"#;
-    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
     let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
@@ -343,4 +344,3 @@ impl Drop for Entry {
         }
     }
 }
-

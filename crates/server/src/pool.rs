@@ -153,7 +153,7 @@ impl Pool {
     pub fn grammars(&self) -> Result<&Grammars, ApiError> {
         let made = self.grammars.get_or_init(|| {
             let rows = self.engine.info().vocab;
-            Grammars::new(self.tokenizer.vocabulary(), rows).map_err(|error| error.to_string())
+            Grammars::new(&self.tokenizer, rows).map_err(|error| error.to_string())
         });
         made.as_ref().map_err(|error| ApiError::internal(format!("grammars are not available: {error}")))
     }

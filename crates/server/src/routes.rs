@@ -13,9 +13,9 @@ use serde_json::json;
 use crate::error::ApiError;
 use crate::guard::HostError;
 use crate::metrics::Rejection;
+use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
 use crate::{body, metrics, models};
-use crate::responses::{compact, routes as responses, socket};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -30,10 +30,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate));
-    open.merge(api)
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(shared)
+    open.merge(api).fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 
 /// The paths as they are reached through one door.

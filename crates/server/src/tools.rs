@@ -6,8 +6,8 @@
 
 use api::responses::{CustomFormat, Tool, ToolChoice};
 use serde_json::{Value, json};
+use text::ToolName;
 use text::grammar::{self, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind};
-use text::{ToolKind, ToolName};
 
 use crate::error::ApiError;
 
@@ -166,14 +166,7 @@ impl ToolSet {
 
     /// The names the parser looks for; indices are those of [`ToolSet::called`].
     pub fn names(&self) -> Vec<ToolName> {
-        let name = |entry: &Entry| {
-            let kind = match entry.kind {
-                EntryKind::Function { .. } => ToolKind::Function,
-                EntryKind::Custom(_) => ToolKind::Custom,
-            };
-            ToolName::new(entry.flat.clone(), kind)
-        };
-        self.callable().map(name).collect()
+        self.callable().map(Entry::tool_name).collect()
     }
 
     /// How the tool at an index of [`ToolSet::names`] is named to the client.
@@ -213,6 +206,18 @@ impl ToolSet {
 }
 
 impl Entry {
+    fn tool_name(&self) -> ToolName {
+        match &self.kind {
+            EntryKind::Custom(_) => ToolName::custom(self.flat.clone()),
+            EntryKind::Function { parameters, .. } => {
+                let properties = parameters["properties"].as_object().into_iter().flatten();
+                let strings = properties.filter(|(_, schema)| schema["type"] == "string");
+                let string_parameters = strings.map(|(name, _)| name.clone()).collect();
+                ToolName { string_parameters, ..ToolName::function(self.flat.clone()) }
+            }
+        }
+    }
+
     /// A custom tool is explained to the model by how a call of it looks.
     fn custom_description(&self) -> String {
         let example = format!("<tool_call>\n{{\"name\": \"{}\"}}\nthe input as plain text\n</tool_call>", self.flat);

@@ -9,8 +9,8 @@ pub enum BindError {
     #[error(
         "refusing to listen on {0} without keys: whoever reaches that address could read and use everything here\n\
          write keys into a file, one per line, `chmod 600` it and pass `--api-key-file FILE`\n\
-         keys and prompts cross the network in the clear unless there is TLS: pass `--tls-cert FILE --tls-key FILE`, or \
-         stay on 127.0.0.1 behind a reverse proxy that has it"
+         keys and prompts cross the network in the clear unless there is TLS: pass `--tls-cert FILE --tls-key FILE`, \
+         or stay on 127.0.0.1 behind a reverse proxy that has it"
     )]
     NoKeys(IpAddr),
 }

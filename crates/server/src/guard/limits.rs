@@ -28,8 +28,8 @@ pub struct Limits {
     pub body_read: Duration,
     /// Bytes of one WebSocket message. More: closed with status 1009.
     pub websocket_message_bytes: usize,
-    /// Life of a WebSocket. Afterwards, when no response runs: an error event `websocket_connection_limit_reached`, then
-    /// closed.
+    /// Life of a WebSocket. Afterwards, when no response runs: an error event `websocket_connection_limit_reached`,
+    /// then closed.
     pub websocket_time: Duration,
     /// Between pings on a WebSocket. Two unanswered: closed, and its responses cancelled.
     pub websocket_ping: Duration,

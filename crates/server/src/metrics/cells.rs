@@ -61,8 +61,8 @@ impl Histogram {
         self.sum_ns.fetch_add(nanoseconds.saturating_mul(count), Relaxed);
     }
 
-    /// Bounds with the number of values at most that large, the last being infinity and so the number of all; and the sum
-    /// in seconds.
+    /// Bounds with the number of values at most that large, the last being infinity and so the number of all; and the
+    /// sum in seconds.
     pub(super) fn read(&self) -> (Vec<(f64, u64)>, f64) {
         let mut below = 0;
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);

@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use api::responses::{
-    Event, EventKind, LogProb, OutputItem, OutputText, ReasoningText, Response, Status,
-};
+use api::responses::{Event, EventKind, LogProb, OutputItem, OutputText, ReasoningText, Response, Status};
 use serde_json::Value;
 use text::Part;
 

@@ -325,8 +325,7 @@ impl Task {
         loop {
             tokio::select! {
                 biased;
-                Ok(why) = self.stopped.wait_for(Option::is_some), if !stopping => {
-                    let why = why.unwrap_or(Stop::Cancelled);
+                why = stopped(&mut self.stopped), if !stopping => {
                     stopping = true;
                     run.stop(why);
                 }
@@ -344,5 +343,15 @@ impl Task {
 
     async fn tell(&self, out: Out) -> Result<(), ApiError> {
         self.out.send(out).await.map_err(|_| ApiError::closing())
+    }
+}
+
+/// Resolves when the response is to stop.
+async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
+    let why = stop.wait_for(Option::is_some).await.map(|why| *why);
+    match why {
+        Ok(Some(why)) => why,
+        // The connection is gone, and this task with it.
+        _ => std::future::pending().await,
     }
 }

@@ -48,19 +48,16 @@ impl Live {
         let driven = Arc::clone(&entry);
         tokio::spawn(async move {
             let mut stop = driven.stop.subscribe();
+            let mut stopping = false;
             loop {
                 tokio::select! {
                     event = run.next() => match event {
                         Some(event) => driven.push(&event, run.response()),
                         None => break,
                     },
-                    Ok(_) = stop.wait_for(|stop| *stop) => {
+                    () = stopped(&mut stop), if !stopping => {
+                        stopping = true;
                         run.stop(Stop::Cancelled);
-                        // From here on only the end is waited for.
-                        while let Some(event) = run.next().await {
-                            driven.push(&event, run.response());
-                        }
-                        break;
                     }
                 }
             }
@@ -150,6 +147,13 @@ impl Entry {
         let count = state.events.len();
         drop(state);
         self.grown.send_replace(count);
+    }
+}
+
+/// Resolves when the response is to stop.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending().await
     }
 }
 

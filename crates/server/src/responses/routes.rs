@@ -185,7 +185,9 @@ pub async fn input_items(
     }
     let start = match &paging.after {
         None => 0,
-        Some(after) => items.iter().position(|item| item["id"] == *after.as_str()).map_or(items.len(), |index| index + 1),
+        Some(after) => {
+            items.iter().position(|item| item["id"] == *after.as_str()).map_or(items.len(), |index| index + 1)
+        }
     };
     let rest = &items[start.min(items.len())..];
     let page = &rest[..limit.min(rest.len())];

@@ -248,7 +248,7 @@ impl Run {
         self.set_place(None);
         if let Some(flint) = &mut self.emitter.response.flint {
             flint.cache_miss = started.miss.map(|miss| describe(&self.pool, miss));
-            flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
+            flint.timings = Some(Timings { restored_tokens: 0, ..Timings::default() });
         }
         if self.emitter.response.status == Status::Queued {
             self.emitter.response.status = Status::InProgress;

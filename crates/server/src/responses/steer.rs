@@ -93,7 +93,10 @@ impl Steers {
         for steer in self.accepted.extract_if(.., |steer| steer.state.previous_response_id == response) {
             let state = SteerState { input: Some(steer.input), ..steer.state };
             let message = "the response failed before the steer could be applied; say it again".to_owned();
-            replies.push(event(EventKind::SteerFailed { steer: state, error: payload("response_failed", message) }, lane.clone()));
+            replies.push(event(
+                EventKind::SteerFailed { steer: state, error: payload("response_failed", message) },
+                lane.clone(),
+            ));
         }
     }
 }

@@ -10,7 +10,7 @@ use api::responses::Response;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, StoreError};
 
 /// One response and what led to it.
 #[derive(Clone, Debug)]
@@ -30,19 +30,32 @@ pub struct Turn {
 impl Turn {
     /// The turns from the first to this one.
     pub fn chain(self: &Arc<Self>) -> Vec<Arc<Turn>> {
-        let mut turns: Vec<Arc<Turn>> = std::iter::successors(Some(Arc::clone(self)), |turn| turn.parent.clone()).collect();
+        let mut turns: Vec<Arc<Turn>> =
+            std::iter::successors(Some(Arc::clone(self)), |turn| turn.parent.clone()).collect();
         turns.reverse();
         turns
     }
 
-    fn record(&self) -> Record {
+    /// What is stored of it. Turns before it that were not stored become part of its input.
+    fn record(self: &Arc<Self>) -> Record {
+        let unstored: Vec<Arc<Turn>> = std::iter::successors(self.parent.clone(), |turn| turn.parent.clone())
+            .take_while(|turn| !turn.response.store)
+            .collect();
+        let oldest = unstored.last().unwrap_or(self);
+        let parent = oldest.parent.as_ref().map(|parent| parent.response.id.clone());
+        let mut input: Vec<Value> = Vec::new();
+        for turn in unstored.iter().rev() {
+            input.extend(turn.input.iter().cloned());
+            input.extend(turn.response.output.iter().filter_map(|item| serde_json::to_value(item).ok()));
+        }
+        input.extend(self.input.iter().cloned());
         Record {
             id: self.response.id.clone(),
-            parent: self.parent.as_ref().map(|parent| parent.response.id.clone()),
+            parent,
             model: self.response.model.clone(),
             fingerprint: self.fingerprint,
             created: self.response.created_at,
-            input: json(&self.input),
+            input: json(&input),
             response: json(&self.response),
             tokens: self.tokens.to_vec(),
         }
@@ -99,7 +112,12 @@ impl Turns {
     pub async fn keep(&self, turn: Arc<Turn>) -> Result<(), ApiError> {
         self.remember(Arc::clone(&turn));
         let store = Arc::clone(&self.store);
-        self.blocking(move || store.put(&turn.record()).map_err(|error| error.to_string())).await
+        self.blocking(move || match store.put(&turn.record()) {
+            // A second attempt after the first was cut off.
+            Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
     }
 
     /// A stored turn with all before it.
