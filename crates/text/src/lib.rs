@@ -5,6 +5,7 @@
 //! - [`Detokenizer`] turns ids back into text as they come, never half a character.
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
 //! - [`PromptWriter`] makes a prompt of it: exact ids, no token faked by anyone, and only new text encoded.
+//! - [`AnswerParser`] reads the model's answer: text, thoughts and tool calls, as they come.
 //! - [`write_infill`] asks for the text in a gap.
 //!
 //! The crate stays below sockets and requests and above the engine, which knows only tokens. Nothing here is async;
@@ -40,6 +41,7 @@ mod special_names;
 mod unicode;
 mod vocabulary;
 
+mod answer;
 mod chat;
 mod infill;
 mod prompt;
@@ -47,6 +49,7 @@ mod prompt;
 mod detokenizer;
 mod error;
 
+pub use answer::{AnswerOptions, AnswerParser, Part, Reasoning, ToolKind, ToolName};
 pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
 pub use detokenizer::{Detokenizer, ShowSpecial};
 pub use error::TextError;
