@@ -1,16 +1,17 @@
-//! The state machine that reads an answer.
+//! The state machine that reads an answer: this file the text, `call` the calls.
+
+mod call;
 
 use super::fence::Fence;
-use super::open::{self, Call, Opening, Stop, Wrap, starts_with};
-use super::until::{Found, unfinished, until};
-use super::value::{Progress, Value};
+use super::open::{self, Stop, Wrap, starts_with};
+use super::until::unfinished;
+use super::value::Value;
 use super::xml::{self, Xml};
 use super::{AnswerOptions, Part, Reasoning, ToolKind};
 
 /// White space that is held back at the end of text, in case a call follows. Of a longer run the rest is passed on.
 const SPACE_BYTES_MAX: usize = 64;
 
-const END_CALL: &str = "</tool_call>";
 const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
 
@@ -116,12 +117,12 @@ impl AnswerParser {
         let held = std::mem::take(&mut self.held);
         let done = self.run(&held, out);
         if let State::Raw { started: true } = self.state {
-            delta(held[done..].trim_start_matches('\n'), out);
+            add_delta(held[done..].trim_start_matches('\n'), out);
         }
         if let State::Xml(call) = &mut self.state {
             let mut text = String::new();
             call.finish(&mut text);
-            delta(&text, out);
+            add_delta(&text, out);
         }
         if self.call.is_some() {
             self.end_call(false, out);
@@ -175,13 +176,15 @@ impl AnswerParser {
                 self.input(text, depth)
             }
             State::Value { .. } => self.value(text, out),
-            State::Tail { depth, comma, string, escape } => match tail(text.as_bytes(), depth, comma, string, escape) {
-                Some(length) => {
-                    self.state = State::After;
-                    Go(length)
+            State::Tail { depth, comma, string, escape } => {
+                match call::tail(text.as_bytes(), depth, comma, string, escape) {
+                    Some(length) => {
+                        self.state = State::After;
+                        Go(length)
+                    }
+                    None => Go(text.len()),
                 }
-                None => Go(text.len()),
-            },
+            }
             State::Raw { started } => {
                 let started = *started;
                 self.raw(text, started, out)
@@ -189,7 +192,7 @@ impl AnswerParser {
             State::Xml(call) => {
                 let mut more = String::new();
                 let progress = call.read(text, &self.options.tools, &mut more);
-                delta(&more, out);
+                add_delta(&more, out);
                 match progress {
                     xml::Progress::Inside(length) => Go(length),
                     xml::Progress::Wait => Wait,
@@ -287,145 +290,6 @@ impl AnswerParser {
         }
     }
 
-    fn begin_call(&mut self, opening: Opening, text: &str, out: &mut Vec<Part>) -> Step {
-        let Opening { length, wrap, call } = opening;
-        let outer = if wrap.fence > 0 { Wrap::default() } else { self.wrap };
-        self.wrap =
-            Wrap { fence: outer.fence.max(wrap.fence), tag: outer.tag || wrap.tag, array: outer.array || wrap.array };
-        self.space.clear();
-        self.has_arguments = false;
-        let (Call::Arguments { tool, .. } | Call::NoArguments { tool } | Call::Xml { tool }) = call;
-        out.push(Part::CallStart { tool });
-        let kind = self.options.tools[tool].kind;
-        self.call = Some(kind);
-        let custom = kind == ToolKind::Custom;
-        match call {
-            Call::Arguments { depth, .. } => {
-                let first = text.as_bytes()[length];
-                self.state = match first {
-                    b'{' if custom => State::Input { depth },
-                    first => State::Value { value: Value::starting_with(first), depth },
-                };
-                return Go(length + usize::from(first == b'"'));
-            }
-            Call::NoArguments { .. } if custom && self.wrap.tag => self.state = State::Raw { started: false },
-            Call::NoArguments { .. } => {
-                delta(if custom { "" } else { "{}" }, out);
-                self.end_call(true, out);
-            }
-            Call::Xml { tool } => self.state = State::Xml(Xml::new(tool)),
-        }
-        Go(length)
-    }
-
-    fn end_call(&mut self, complete: bool, out: &mut Vec<Part>) {
-        out.push(Part::CallEnd { complete });
-        self.call = None;
-        self.skip_space = true;
-        self.stopped = !self.options.parallel;
-        self.state = if self.stopped { State::Over } else { State::After };
-    }
-
-    /// A custom tool's `{"input": "..."}` is its text; any other object is passed on as it is.
-    fn input(&mut self, text: &str, depth: usize) -> Step {
-        match open::read_string_field(text) {
-            Ok(length) => {
-                self.state = State::Value { value: Value::Text, depth: depth + 1 };
-                Go(length)
-            }
-            Err(Stop::More) if !self.ending => Wait,
-            Err(_) => {
-                self.state = State::Value { value: Value::starting_with(b'{'), depth };
-                Go(0)
-            }
-        }
-    }
-
-    fn value(&mut self, text: &str, out: &mut Vec<Part>) -> Step {
-        let State::Value { value, depth } = &mut self.state else {
-            return Go(0);
-        };
-        let depth = *depth;
-        let mut more = String::new();
-        let progress = value.read(text, &mut more);
-        self.has_arguments |= !more.trim_ascii().is_empty();
-        delta(&more, out);
-        match progress {
-            Progress::Inside(length) => Go(length),
-            Progress::Wait => Wait,
-            Progress::End { length, complete } => {
-                // `""` is the same as no arguments.
-                if complete && !self.has_arguments && self.call == Some(ToolKind::Function) {
-                    delta("{}", out);
-                }
-                self.end_call(complete, out);
-                if !self.stopped {
-                    self.state = State::Tail { depth, comma: false, string: false, escape: false };
-                }
-                Go(length)
-            }
-        }
-    }
-
-    /// The input of a custom tool, as it is, up to the closing tag.
-    fn raw(&mut self, text: &str, started: bool, out: &mut Vec<Part>) -> Step {
-        if !started {
-            let spaces = text.bytes().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
-            if spaces == text.len() {
-                return Wait;
-            }
-            self.state = State::Raw { started: true };
-            return Go(if text.as_bytes()[spaces] == b'\n' { spaces + 1 } else { 0 });
-        }
-        let Found { text_length, end } = until(text, END_CALL);
-        delta(&text[..text_length], out);
-        match end {
-            Some(end) => {
-                self.wrap.tag = false;
-                self.end_call(true, out);
-                Go(end)
-            }
-            None if text_length == 0 => Wait,
-            None => Go(text_length),
-        }
-    }
-
-    /// Passes over what closes a call and separates it from the next.
-    fn after(&mut self, text: &str) -> Step {
-        let wrapped = self.wrap.tag || self.wrap.fence > 0;
-        match text.as_bytes()[0] {
-            byte if byte.is_ascii_whitespace() => return Go(leading_space(text)),
-            b'<' => match starts_with(text.as_bytes(), END_CALL) {
-                Ok(true) => {
-                    self.wrap.tag = false;
-                    return Go(END_CALL.len());
-                }
-                Err(_) if !self.ending => return Wait,
-                _ => {}
-            },
-            b'`' if self.wrap.fence > 0 => {
-                let ticks = text.bytes().take_while(|&byte| byte == b'`').count();
-                if ticks == text.len() && !self.ending {
-                    return Wait;
-                }
-                if ticks >= self.wrap.fence {
-                    self.wrap = Wrap::default();
-                    return Go(ticks);
-                }
-            }
-            b',' if self.wrap.array => return Go(1),
-            b']' if self.wrap.array => {
-                self.wrap.array = false;
-                return Go(1);
-            }
-            // One brace too many is a common slip.
-            b'}' | b']' if wrapped => return Go(1),
-            _ => {}
-        }
-        self.state = State::Start;
-        Go(0)
-    }
-
     /// Passes text or thoughts on, but for white space that may turn out to be around a call.
     fn say(&mut self, part: fn(String) -> Part, text: &str, out: &mut Vec<Part>) {
         let text = if self.skip_space { text.trim_ascii_start() } else { text };
@@ -448,34 +312,11 @@ impl AnswerParser {
     }
 }
 
-/// What is left of the objects around the arguments. Gives where they end: closed, or where something else follows.
-fn tail(bytes: &[u8], depth: &mut usize, comma: &mut bool, string: &mut bool, escape: &mut bool) -> Option<usize> {
-    for (at, &byte) in bytes.iter().enumerate() {
-        if *depth == 0 {
-            return Some(at);
-        }
-        match byte {
-            _ if *string && *escape => *escape = false,
-            b'\\' if *string => *escape = true,
-            b'"' if *comma => *string = !*string,
-            _ if *string => {}
-            b'}' => *depth -= 1,
-            b',' => *comma = true,
-            b']' if *comma => *depth -= 1,
-            b'{' | b'[' if *comma => *depth += 1,
-            b'<' | b'`' => return Some(at),
-            _ if *comma || byte.is_ascii_whitespace() => {}
-            _ => return Some(at),
-        }
-    }
-    None
-}
-
 fn leading_space(text: &str) -> usize {
     text.len() - text.trim_ascii_start().len()
 }
 
-fn delta(text: &str, out: &mut Vec<Part>) {
+fn add_delta(text: &str, out: &mut Vec<Part>) {
     add(Part::CallDelta(text.to_string()), out);
 }
 

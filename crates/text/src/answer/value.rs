@@ -11,7 +11,10 @@ pub(super) enum Value {
         escape: bool,
     },
     /// A number or word, which has no end of its own.
-    Word,
+    Word {
+        /// Some of it has been passed on.
+        started: bool,
+    },
     /// Inside a string that is decoded: JSON in a string, or the input of a custom tool.
     Text,
 }
@@ -33,7 +36,7 @@ impl Value {
         match byte {
             b'"' => Value::Text,
             b'{' | b'[' => Value::Json { depth: 0, string: false, escape: false },
-            _ => Value::Word,
+            _ => Value::Word { started: false },
         }
     }
 
@@ -47,7 +50,7 @@ impl Value {
                 }
                 progress
             }
-            Value::Word => read_word(text, delta),
+            Value::Word { started } => read_word(text, started, delta),
             Value::Text => read_string(text, delta),
         }
     }
@@ -82,14 +85,15 @@ fn read_json(bytes: &[u8], depth: &mut usize, string: &mut bool, escape: &mut bo
 }
 
 /// `null` is the same as no arguments.
-fn read_word(text: &str, delta: &mut String) -> Progress {
-    if text.starts_with("null") {
+fn read_word(text: &str, started: &mut bool, delta: &mut String) -> Progress {
+    if !*started && text.starts_with("null") {
         delta.push_str("{}");
         return Progress::End { length: 4, complete: true };
     }
-    if "null".starts_with(text) {
+    if !*started && "null".starts_with(text) {
         return Progress::Wait;
     }
+    *started = true;
     let end = text.find(|c: char| c.is_ascii_whitespace() || ",}]<`".contains(c));
     let length = end.unwrap_or(text.len());
     delta.push_str(&text[..length]);

@@ -115,6 +115,7 @@ fn bare_calls() {
     check("{\"name\": \"run\", \"arguments\": \"\"}", "run({})");
     check("{\"name\": \"run\", \"arguments\": null}", "run({})");
     check("{\"name\": \"run\", \"arguments\": 12}", "run(12)");
+    check("{\"name\": \"run\", \"arguments\": -null", "run(-null)!");
     check("Here: {\"name\": \"run\", \"arguments\": {}}", "‹Here: {\"name\": \"run\", \"arguments\": {}}›");
 }
 
