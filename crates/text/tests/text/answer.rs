@@ -296,6 +296,16 @@ fn nothing_is_held_back_longer_than_needed() {
     assert_eq!(push("}"), [Part::CallDelta("}".into()), Part::CallEnd { complete: true }]);
 }
 
+#[test]
+fn what_is_held_back_is_bounded() {
+    check_text(&format!("{{\"id\": \"{}\", \"name\": \"run\"}}", "x".repeat(3000)));
+    check_text(&format!("<tool_call>{}{{\"name\": \"run\"}}", " ".repeat(3000)));
+    check_text(&format!("```json\n{}", "\n".repeat(3000)));
+    let space = |count| " ".repeat(count);
+    check(&format!("a{}<tool_call>{{\"name\": \"run\"}}", space(100)), &format!("‹a{}›run({{}})", space(36)));
+    check(&format!("<function=run><parameter={}>1</parameter></function>", "k".repeat(300)), "run({})");
+}
+
 /// Everything calls are made of, in any order.
 fn answers() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
