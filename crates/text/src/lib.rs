@@ -5,6 +5,7 @@
 //! - [`Detokenizer`] turns ids back into text as they come, never half a character.
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
 //! - [`PromptWriter`] makes a prompt of it: exact ids, no token faked by anyone, and only new text encoded.
+//! - [`AnswerParser`] reads the model's answer: text, thoughts and tool calls, as they come.
 //! - [`write_infill`] asks for the text in a gap.
 //! - [`grammar`] says which tokens may come next, so that answers fit a schema and calls fit their tool.
 //!
@@ -41,6 +42,7 @@ mod special_names;
 mod unicode;
 mod vocabulary;
 
+mod answer;
 mod chat;
 mod infill;
 mod prompt;
@@ -49,6 +51,7 @@ mod detokenizer;
 mod error;
 pub mod grammar;
 
+pub use answer::{AnswerOptions, AnswerParser, Part, Reasoning, ToolKind, ToolName};
 pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
 pub use detokenizer::{Detokenizer, ShowSpecial};
 pub use error::TextError;
