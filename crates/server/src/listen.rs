@@ -62,7 +62,7 @@ pub enum ServeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The address is taken, or not ours.
-    #[error("cannot listen on {at}: {source}; is another server running? choose another --port or socket")]
+    #[error("cannot listen on {at}; is another server running? choose another --port or --socket")]
     Listen {
         /// Where.
         at: String,
