@@ -10,7 +10,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
 use super::environment::Environment;
-use super::error::GrammarError;
+use super::error::{GrammarError, said};
 use super::tools::{self, Callable, Fidelity, Place};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
@@ -84,10 +84,9 @@ impl Grammars {
     }
 }
 
+/// An error with what llguidance says.
 fn invalid(what: &str, reason: &str) -> GrammarError {
-    // llguidance marks errors that it would have said more about.
-    let reason = reason.replace("<non-verbose/>", "");
-    GrammarError::Invalid { what: what.to_string(), reason: reason.trim().to_string() }
+    GrammarError::Invalid { what: what.to_string(), reason: said(&reason) }
 }
 
 /// Whether the source is within its limits.
@@ -109,6 +108,9 @@ fn check(source: &GrammarSource) -> Result<(), GrammarError> {
         }
     }
 }
+
+/// Tokens that a new grammar is tried with.
+const PROBE_TOKENS: usize = 3;
 
 const SCHEMA: &str = "the JSON schema";
 const LARK: &str = "the Lark grammar";
@@ -135,11 +137,19 @@ fn compile(environment: &Environment, source: &GrammarSource) -> Result<Kind, Gr
 
 fn parser(environment: &Environment, what: &str, grammar: TopLevelGrammar) -> Result<Parser, GrammarError> {
     let parser = environment.factory.create_parser(grammar).map_err(|error| invalid(what, &error.to_string()))?;
-    let mut parser = Parser::new(Ok(parser));
-    match parser.get_error() {
+    let parser = Parser::new(Ok(parser));
+    // What allows nothing at all, or takes too much work, is found here and not with the first tokens of an answer.
+    let mut probe = parser.clone();
+    for _ in 0..PROBE_TOKENS {
+        if probe.is_stopped() {
+            break;
+        }
+        let mask = probe.compute_mask().map_err(|error| invalid(what, &error.to_string()))?;
+        let Some(token) = mask.first_bit_set() else { break };
+        probe.consume_token(token as u32).map_err(|error| invalid(what, &error.to_string()))?;
+    }
+    match probe.get_error() {
         Some(error) => Err(invalid(what, &error)),
-        // A grammar that allows nothing at all is found here and not with the first token.
-        None if parser.compute_mask_or_eos().is_err() => Err(invalid(what, "no text fits it, or it is too complex")),
         None => Ok(parser),
     }
 }

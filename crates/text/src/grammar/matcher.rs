@@ -6,6 +6,7 @@ use llguidance::Matcher as Parser;
 
 use super::compile::{Calls, Compiled, Kind};
 use super::environment::{CLOSE, Environment};
+use super::error::said;
 use super::watcher::{Event, Watcher};
 
 const EARLY: &str = "the answer ended before its grammar";
@@ -263,9 +264,4 @@ impl Text {
             None => true,
         }
     }
-}
-
-/// What llguidance says about an error, without the marks around it.
-fn said(error: &impl ToString) -> String {
-    error.to_string().replace("<non-verbose/>", "").trim().to_string()
 }

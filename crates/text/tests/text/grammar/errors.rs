@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use text::grammar::{CustomFormat, GrammarError, GrammarSource, Grammars, ToolMode, ToolSpec, ToolSpecKind};
+use text::grammar::{
+    CustomFormat, Grammar, GrammarError, GrammarSource, Grammars, Matcher, ToolMode, ToolSpec, ToolSpecKind,
+};
 
 use super::LAB;
-use crate::models::made_up_tokenizer;
 
 fn error(source: GrammarSource) -> String {
     match LAB.grammars.compile(&source) {
@@ -32,12 +33,12 @@ fn errors_say_what_is_wrong() {
         (GrammarSource::JsonSchema(json!({"type": "integer", "minimum": 3, "maximum": 2})), "minimum"),
         (GrammarSource::JsonSchema(json!(7)), "schema"),
         (GrammarSource::JsonSchema(json!(false)), "schema is false"),
-        (GrammarSource::JsonSchema(json!({"type": "string", "pattern": "("})), "pattern"),
+        (GrammarSource::JsonSchema(json!({"type": "string", "pattern": "("})), "unclosed group"),
         (GrammarSource::JsonSchema(deep), "nested more than 64 deep"),
         (GrammarSource::JsonSchema(large), "more than 262144"),
         (GrammarSource::Lark("begin: \"a\"".into()), "start"),
         (GrammarSource::Lark("start: other".into()), "other"),
-        (GrammarSource::Lark("start: <|im_start|>".into()), "im_start"),
+        (GrammarSource::Lark("start: <|im_start|>".into()), "special tokens"),
         (GrammarSource::Lark("".into()), "start"),
         (GrammarSource::Lark("x".repeat(70_000)), "more than 65536"),
         (GrammarSource::Lark(format!("start: {}\"a\"{}", "(".repeat(100), ")".repeat(100))), "nested"),
@@ -57,19 +58,22 @@ fn a_chain_of_rules_does_not_end_the_stack() {
     let rules: String = (0..990).map(|n| format!("r{n}: r{}\n", n + 1)).collect();
     let grammar = LAB.compile(GrammarSource::Lark(format!("start: r0\n{rules}r990: \"a\"")));
     assert!(LAB.fits(&grammar, "a"));
-    let groups = format!("start: {}\"a\"{}", "(".repeat(60), ")".repeat(60));
+    let groups = format!("start: {}\"a\"{}", "(".repeat(20), ")".repeat(20));
     assert!(LAB.fits(&LAB.compile(GrammarSource::Lark(groups)), "a"));
     let deep = (0..30).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     LAB.compile(GrammarSource::JsonSchema(deep));
     let regex = format!("{}a{}", "(".repeat(20_000), ")".repeat(20_000));
-    assert!(error(GrammarSource::Regex(regex)).contains("nest"));
+    let refused = error(GrammarSource::Regex(regex));
+    assert!(refused.contains("nest"), "{refused}");
 }
 
 /// Grammars that ask for too much end in an error, at once or with the first masks; none of them hangs. The test prints
 /// how long each took, and the runner's limit is the assertion.
 #[test]
 fn explosions_end_in_errors() {
-    let many = |count: usize| (0..count).map(|n| (format!("p{n}"), json!({"type": "integer"}))).collect::<serde_json::Map<_, _>>();
+    let many = |count: usize| {
+        (0..count).map(|n| (format!("p{n}"), json!({"type": "integer"}))).collect::<serde_json::Map<_, _>>()
+    };
     let doubling = |levels: usize| {
         let defs: serde_json::Map<_, _> = (0..levels)
             .map(|n| {
@@ -84,10 +88,14 @@ fn explosions_end_in_errors() {
         GrammarSource::Regex("(a|b|ab)*c{1,50000}(d?){5000}".into()),
         GrammarSource::Regex("(.{1,3000}x){2000}".into()),
         GrammarSource::Regex("(?:[ab]*a[ab]{60}){3}".into()),
-        GrammarSource::Lark("start: a a a a a a a a\na: b b b b b b b b\nb: c c c c c c c c\nc: /x*/ /x*/ /x*/\n".into()),
+        GrammarSource::Lark(
+            "start: a a a a a a a a\na: b b b b b b b b\nb: c c c c c c c c\nc: /x*/ /x*/ /x*/\n".into(),
+        ),
         GrammarSource::Lark("start: a{100000}\na: b{100000}\nb: \"x\"{100000}\n".into()),
         GrammarSource::Lark("start: start start | \"x\" | \n".into()),
-        GrammarSource::JsonSchema(json!({"type": "array", "items": {"type": "string"}, "minItems": 1_000_000_000, "maxItems": 2_000_000_000})),
+        GrammarSource::JsonSchema(
+            json!({"type": "array", "items": {"type": "string"}, "minItems": 1_000_000_000, "maxItems": 2_000_000_000}),
+        ),
         GrammarSource::JsonSchema(json!({"type": "string", "minLength": 1_000_000, "maxLength": 2_000_000})),
         GrammarSource::JsonSchema(json!({"type": "string", "pattern": "^(.*a.{200}){20}$"})),
         GrammarSource::JsonSchema(json!({"type": "object", "properties": many(5000)})),
@@ -127,11 +135,17 @@ fn strict_tools_need_a_schema_that_can_be_followed() {
         assert!(refused.contains("\"sort\"") && refused.contains("uniqueItems"), "{refused}");
         // Without strict, what can be followed of it is.
         let grammar = LAB.tools(&[function("sort", schema.clone(), false)], mode, true).unwrap();
-        assert!(LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": {\"a\": [1, 1]}}\n</tool_call>").is_ok());
+        assert!(
+            LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": {\"a\": [1, 1]}}\n</tool_call>")
+                .is_ok()
+        );
         assert!(LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": {\"a\": \"1\"}}").is_err());
         // And where nothing can be followed, any object goes.
         let grammar = LAB.tools(&[function("sort", json!({"type": "string"}), false)], mode, true).unwrap();
-        assert!(LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": {\"x\": [1]}}\n</tool_call>").is_ok());
+        assert!(
+            LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": {\"x\": [1]}}\n</tool_call>")
+                .is_ok()
+        );
         assert!(LAB.follow(&grammar, "<tool_call>\n{\"name\": \"sort\", \"arguments\": [").is_err());
     }
 }
@@ -145,7 +159,9 @@ fn tools_have_limits() {
     assert!(LAB.fits(&grammar, "{\"name\": \"t511\", \"arguments\": {}}"));
     assert_eq!(LAB.tools(&[], ToolMode::Required, true).err(), Some(GrammarError::NoTool));
     assert_eq!(LAB.tools(&many[..2], ToolMode::Named(2), true).err(), Some(GrammarError::NoTool));
-    let large: Vec<ToolSpec> = (0..6).map(|n| function(&format!("t{n}"), json!({"type": "object", "description": "x".repeat(200_000)}), false)).collect();
+    let large: Vec<ToolSpec> = (0..6)
+        .map(|n| function(&format!("t{n}"), json!({"type": "object", "description": "x".repeat(200_000)}), false))
+        .collect();
     let refused = LAB.tools(&large, ToolMode::Lazy, true).err().unwrap().to_string();
     assert!(refused.contains("all tools"), "{refused}");
     let format = CustomFormat::Lark("nonsense".into());
@@ -170,15 +186,18 @@ fn control_tokens_cannot_be_asked_for_by_number() {
     let start = LAB.tokenizer.vocabulary().special_token("<|im_start|>").unwrap();
     let outcome = LAB.grammars.compile(&GrammarSource::Lark(format!("start: \"a\" <[{start}]>")));
     if let Ok(grammar) = outcome {
-        let mut matcher = LAB.follow(&grammar, "a").unwrap();
+        let mut matcher = grammar.matcher();
+        matcher.accept(LAB.longest(b"a")[0]).unwrap();
         assert!(matcher.allowed().is_err());
     }
 }
 
 #[test]
-fn a_vocabulary_without_an_end_is_refused() {
-    let tokenizer = made_up_tokenizer("qwen2");
-    assert!(!tokenizer.vocabulary().stops().is_empty());
-    let shared = LAB.tokenizer.clone();
-    assert!(Grammars::new(&shared, 0).is_ok(), "fewer rows than tokens count as tokens");
+fn requests_share_grammars_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Grammars>();
+    shared::<Grammar>();
+    sent::<Matcher>();
+    assert!(Grammars::new(&LAB.tokenizer, 0).is_ok(), "fewer rows than tokens count as tokens");
 }

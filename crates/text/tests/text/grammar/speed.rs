@@ -40,6 +40,9 @@ fn mask_speed() {
         assert!(matcher.is_done());
         micros.sort_by(f64::total_cmp);
         let (middle, worst) = (micros[micros.len() / 2], micros[micros.len() - 1]);
-        println!("{round}: start {start_us:.0} us; {} tokens, median {middle:.0} us, worst {worst:.0} us", micros.len());
+        println!(
+            "{round}: start {start_us:.0} us; {} tokens, median {middle:.0} us, worst {worst:.0} us",
+            micros.len()
+        );
     }
 }
