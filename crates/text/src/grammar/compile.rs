@@ -35,7 +35,7 @@ pub(super) enum Kind {
     /// Calls where the model makes them.
     Lazy(Calls),
     /// Nothing but calls: the answer, and what may follow a custom tool's text.
-    Required { first: Parser, more: Option<Parser>, calls: Calls },
+    Required { first: Parser, more: Option<Box<Parser>>, calls: Calls },
 }
 
 /// The tools that may be called; both lists have the same order.
@@ -203,7 +203,7 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
     let first = parser(environment, what, tools::calls(&callable, place))?;
     let after_text = many && schemas.contains(&None);
     let more = after_text.then(|| parser(environment, what, tools::calls(&callable, Place::More))).transpose()?;
-    Ok(Kind::Required { first, more, calls })
+    Ok(Kind::Required { first, more: more.map(Box::new), calls })
 }
 
 /// The grammar of a function's arguments and the schema that it follows: the given one as far as possible.

@@ -4,6 +4,7 @@
 mod calls;
 mod errors;
 mod lazy;
+mod real;
 mod schemas;
 mod speed;
 
