@@ -3,6 +3,7 @@
 use llguidance::api::ParserLimits;
 use serde_json::Value;
 
+use super::cache;
 use super::error::GrammarError;
 
 /// Bytes of a schema, written compactly.
@@ -20,8 +21,8 @@ const TOOLS: usize = 512;
 
 /// Stack of the thread that compiles: a chain of [`LARK_DEFINITIONS`] rules needs some 10 MiB in a debug build.
 pub(super) const STACK_BYTES: usize = 64 << 20;
-/// Compiled grammars to keep.
-pub(super) const CACHED_GRAMMARS: usize = 64;
+/// Compiled grammars to keep. A unit of weight is a parser (165 kB for the arguments of a usual tool) or 1 KiB of source.
+pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 2048 };
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 
