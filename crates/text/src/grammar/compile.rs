@@ -19,7 +19,7 @@ use crate::tokenizer::Tokenizer;
 /// Compiles grammars for one vocabulary. Built once per model, which takes a moment, and shared by all requests.
 pub struct Grammars {
     environment: Arc<Environment>,
-    /// The grammars used last, by what they were compiled from. Their order in a schema matters, so a key is text.
+    /// The grammars used last, by the text of what they were compiled from: the order of properties matters.
     cache: Cache<Grammar>,
 }
 

@@ -72,8 +72,8 @@ impl Environment {
         self.bytes[usize::from(byte)]
     }
 
-    /// Copies a mask of llguidance's, without the tokens that never stand for text. The second makes sure that a
-    /// client's grammar cannot ask for control tokens by number.
+    /// Copies a mask of llguidance's, without the tokens that are neither text nor an end: a client's grammar must not
+    /// get control tokens by asking for them by number.
     pub fn copy_mask(&self, from: &[u32], to: &mut Vec<u32>) {
         to.clear();
         to.extend(from.iter().zip(&self.usable).map(|(allowed, usable)| allowed & usable));

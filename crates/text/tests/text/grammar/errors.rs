@@ -7,7 +7,7 @@ use text::grammar::{
     CustomFormat, Grammar, GrammarError, GrammarSource, Grammars, Matcher, ToolMode, ToolSpec, ToolSpecKind,
 };
 
-use super::LAB;
+use super::{Chance, LAB, allowed_ids};
 
 fn error(source: GrammarSource) -> String {
     match LAB.grammars.compile(&source) {
@@ -67,63 +67,86 @@ fn a_chain_of_rules_does_not_end_the_stack() {
     assert!(refused.contains("nest"), "{refused}");
 }
 
-/// Grammars that ask for too much end in an error, at once or with the first masks; none of them hangs. The test prints
-/// how long each took, and the runner's limit is the assertion.
+fn properties(count: usize) -> Value {
+    let members: serde_json::Map<_, _> = (0..count).map(|n| (format!("p{n}"), json!({"type": "integer"}))).collect();
+    json!({"type": "object", "properties": members})
+}
+
+/// Definitions that each use the next one four times.
+fn doubling(levels: usize) -> Value {
+    let define = |n: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+        (format!("d{n}"), json!({"allOf": [{"anyOf": [next, next]}, {"anyOf": [next, next]}]}))
+    };
+    let last = (format!("d{levels}"), json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+    let defs: serde_json::Map<_, _> = (0..levels).map(define).chain([last]).collect();
+    json!({"$ref": "#/$defs/d0", "$defs": defs})
+}
+
+/// Grammars that ask for too much end in an error.
 #[test]
 fn explosions_end_in_errors() {
-    let many = |count: usize| {
-        (0..count).map(|n| (format!("p{n}"), json!({"type": "integer"}))).collect::<serde_json::Map<_, _>>()
-    };
-    let doubling = |levels: usize| {
-        let defs: serde_json::Map<_, _> = (0..levels)
-            .map(|n| {
-                let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
-                (format!("d{n}"), json!({"allOf": [{"anyOf": [next, next]}, {"anyOf": [next, next]}]}))
-            })
-            .chain([(format!("d{levels}"), json!({"type": "object", "properties": {"a": {"type": "string"}}}))])
-            .collect();
-        json!({"$ref": "#/$defs/d0", "$defs": defs})
-    };
+    let sources = [
+        GrammarSource::Lark("start: a{100000}\na: b{100000}\nb: \"x\"{100000}\n".into()),
+        GrammarSource::JsonSchema(properties(1001)),
+        GrammarSource::JsonSchema(properties(990)),
+        GrammarSource::JsonSchema(doubling(20)),
+    ];
+    for source in sources {
+        let started = Instant::now();
+        let text = error(source);
+        println!("{:.0} ms: {text}", started.elapsed().as_secs_f64() * 1e3);
+        assert!(["Too many", "max is", "more than", "too large"].iter().any(|part| text.contains(part)), "{text}");
+    }
+}
+
+/// Grammars that are hard on a parser work, or end in an error. How long each takes is shown; one that took minutes would
+/// be noticed.
+#[test]
+fn hard_grammars_do_not_hang() {
+    let numbers: Vec<usize> = (0..30_000).collect();
+    let branches: Vec<Value> = (0..2000).map(|n| json!({"type": "object", "properties": {format!("k{n}"): {"type": "string"}}, "required": [format!("k{n}")]})).collect();
+    let objects: serde_json::Map<_, _> = (0..100).map(|n| (format!("o{n}"), properties(90))).collect();
+    let patterns: serde_json::Map<_, _> =
+        (0..200).map(|n| (format!("^x{n}.*y$"), json!({"type": "integer"}))).collect();
     let sources = [
         GrammarSource::Regex("(a|b|ab)*c{1,50000}(d?){5000}".into()),
         GrammarSource::Regex("(.{1,3000}x){2000}".into()),
         GrammarSource::Regex("(?:[ab]*a[ab]{60}){3}".into()),
+        GrammarSource::Regex("(?:(?:a?){40}(?:b|a)+){400}".into()),
         GrammarSource::Lark(
             "start: a a a a a a a a\na: b b b b b b b b\nb: c c c c c c c c\nc: /x*/ /x*/ /x*/\n".into(),
         ),
-        GrammarSource::Lark("start: a{100000}\na: b{100000}\nb: \"x\"{100000}\n".into()),
         GrammarSource::Lark("start: start start | \"x\" | \n".into()),
         GrammarSource::JsonSchema(
             json!({"type": "array", "items": {"type": "string"}, "minItems": 1_000_000_000, "maxItems": 2_000_000_000}),
         ),
         GrammarSource::JsonSchema(json!({"type": "string", "minLength": 1_000_000, "maxLength": 2_000_000})),
         GrammarSource::JsonSchema(json!({"type": "string", "pattern": "^(.*a.{200}){20}$"})),
-        GrammarSource::JsonSchema(json!({"type": "object", "properties": many(5000)})),
-        GrammarSource::JsonSchema(doubling(20)),
+        GrammarSource::JsonSchema(json!({"enum": numbers})),
+        GrammarSource::JsonSchema(json!({"anyOf": branches})),
+        GrammarSource::JsonSchema(json!({"type": "object", "properties": objects})),
+        GrammarSource::JsonSchema(json!({"type": "object", "patternProperties": patterns})),
     ];
     for source in sources {
         let label: String = format!("{source:?}").chars().take(70).collect();
         let started = Instant::now();
-        let outcome = match LAB.grammars.compile(&source) {
-            Err(error) => format!("error: {:.100}", error.to_string()),
-            Ok(grammar) => {
-                let mut matcher = grammar.matcher();
-                let mut chance = super::Chance(1);
-                let mut tokens = 0;
-                while tokens < 60 && !matcher.is_done() {
-                    let ids = match matcher.allowed() {
-                        Ok(_) => super::allowed_ids(&mut matcher),
-                        Err(_) => break,
-                    };
-                    if matcher.accept(ids[chance.below(ids.len())]).is_err() {
-                        break;
-                    }
-                    tokens += 1;
+        let outcome = LAB.grammars.compile(&source).map_err(|error| error.to_string()).and_then(|grammar| {
+            let mut matcher = grammar.matcher();
+            let mut chance = Chance(1);
+            for token in 0..60 {
+                if matcher.is_done() {
+                    return Ok(token);
                 }
-                format!("{tokens} tokens")
+                matcher.allowed()?;
+                let ids = allowed_ids(&mut matcher);
+                let id = ids[chance.below(ids.len())];
+                matcher.accept(id)?;
             }
-        };
-        println!("{:.0} ms, {outcome}: {label}", started.elapsed().as_secs_f64() * 1e3);
+            Ok(60)
+        });
+        println!("{:.0} ms, {outcome:.100?}: {label}", started.elapsed().as_secs_f64() * 1e3);
+        assert!(outcome.as_ref().is_ok_and(|&tokens| tokens > 0) || outcome.is_err_and(|error| !error.is_empty()));
     }
 }
 
