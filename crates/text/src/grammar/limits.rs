@@ -3,6 +3,7 @@
 use llguidance::api::ParserLimits;
 use serde_json::Value;
 
+use super::cache;
 use super::error::GrammarError;
 
 /// Bytes of a schema, written compactly.
@@ -13,6 +14,9 @@ const SCHEMA_BYTES_ALL: usize = 1 << 20;
 const TEXT_BYTES: usize = 64 << 10;
 /// Rules and terminals of a Lark grammar. llguidance follows them recursively; see [`STACK_BYTES`].
 const LARK_DEFINITIONS: usize = 1000;
+/// Members of one object in a schema. llguidance takes time that grows with their square, and gives up at a few hundred
+/// optional properties.
+const MEMBERS: usize = 1000;
 /// Levels of nesting, in schemas and in Lark groups.
 const DEPTH: usize = 64;
 /// Tools of a request.
@@ -20,8 +24,8 @@ const TOOLS: usize = 512;
 
 /// Stack of the thread that compiles: a chain of [`LARK_DEFINITIONS`] rules needs some 10 MiB in a debug build.
 pub(super) const STACK_BYTES: usize = 64 << 20;
-/// Compiled grammars to keep.
-pub(super) const CACHED_GRAMMARS: usize = 64;
+/// Compiled grammars to keep. A unit of weight is a parser (165 kB for the arguments of a usual tool) or 1 KiB of source.
+pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 2048 };
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 
@@ -51,6 +55,10 @@ pub(super) fn schema(what: &str, schema: &Value, total: &mut usize) -> Result<()
     }
     let found = schema.to_string().len();
     too_large(what, found, SCHEMA_BYTES)?;
+    if members(schema) > MEMBERS {
+        let reason = format!("an object in it has more than {MEMBERS} members");
+        return Err(GrammarError::Invalid { what: what.to_string(), reason });
+    }
     *total += found;
     too_large("the schemas of all tools", *total, SCHEMA_BYTES_ALL)
 }
@@ -96,6 +104,15 @@ fn depth(value: &Value) -> usize {
         }
     }
     below(value, DEPTH + 1)
+}
+
+/// The most members of an object. The depth has been checked before.
+fn members(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(members).max().unwrap_or(0),
+        Value::Object(found) => found.values().map(members).max().unwrap_or(0).max(found.len()),
+        _ => 0,
+    }
 }
 
 /// Levels of brackets outside strings and comments. Regular expressions count too; their parser has a limit as well.
