@@ -88,7 +88,7 @@ pub struct Generation {
     text: Detokenizer,
     parser: AnswerParser,
     tokens: Vec<u32>,
-    prompt_tokens: usize,
+    prompt: Arc<[u32]>,
     begun: Instant,
     last: Option<Instant>,
     finished: Option<Finished>,
@@ -117,6 +117,7 @@ impl Generation {
             on_ready: Some(Box::new(move || wake.notify_one())),
             ..Request::new(job.prompt, 0)
         };
+        let prompt = request.prompt.as_slice().into();
         let stream = pool.engine.submit(request)?;
         Ok(Self {
             text: Detokenizer::new(Arc::clone(vocabulary), ShowSpecial::Hide),
@@ -125,7 +126,7 @@ impl Generation {
             stream,
             ready,
             tokens: Vec::new(),
-            prompt_tokens,
+            prompt,
             begun: Instant::now(),
             last: None,
             finished: None,
@@ -159,8 +160,8 @@ impl Generation {
     }
 
     /// Tokens of the prompt.
-    pub fn prompt_tokens(&self) -> usize {
-        self.prompt_tokens
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
     }
 
     /// How many requests come first; `None` once it has started.

@@ -202,6 +202,11 @@ impl Server {
         loop {
             tick.tick().await;
             self.shared.pools.sweep().await;
+            for pool in self.shared.pools.loaded() {
+                for notice in pool.engine.take_snapshot_notices() {
+                    tracing::warn!(model = pool.name, "{notice}");
+                }
+            }
             let store = Arc::clone(&self.store);
             let swept = tokio::task::spawn_blocking(move || store.sweep(crate::ids::now())).await;
             match swept {

@@ -4,7 +4,7 @@
 //! response is kept, so a client that has seen it can rely on it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::responses::{
@@ -24,6 +24,7 @@ use crate::error::ApiError;
 use crate::generation::{self, Generation, Job, Piece};
 use crate::ids;
 use crate::pool::Pool;
+use crate::sessions;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
 
@@ -72,6 +73,9 @@ pub struct Run {
     quiet: bool,
     stop: Option<Stop>,
     max_tool_calls: usize,
+    /// Identity of the head of the prompt.
+    head: u64,
+    predicted: bool,
     turn: Option<Arc<Turn>>,
     ended: bool,
 }
@@ -118,7 +122,7 @@ impl Run {
             shared: Arc::clone(shared),
             pool,
             parent,
-            input: request.input,
+            input: std::mem::take(&mut request.input),
             emitter: Emitter::new(response, tools, origin.stream_id),
             generation,
             events: VecDeque::new(),
@@ -128,6 +132,8 @@ impl Run {
             quiet: true,
             stop: None,
             max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
+            head: sessions::head(&request),
+            predicted: request.prediction.is_some(),
             turn: None,
             ended: false,
         };
@@ -248,7 +254,7 @@ impl Run {
         self.set_place(None);
         if let Some(flint) = &mut self.emitter.response.flint {
             flint.cache_miss = started.miss.map(|miss| describe(&self.pool, miss));
-            flint.timings = Some(Timings { restored_tokens: 0, ..Timings::default() });
+            flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
         }
         if self.emitter.response.status == Status::Queued {
             self.emitter.response.status = Status::InProgress;
@@ -293,12 +299,15 @@ impl Run {
         let response = &mut self.emitter.response;
         response.status = status;
         response.completed_at = (status == Status::Completed).then(ids::now);
-        let tokens: Arc<[u32]> = self.generation.as_ref().map_or_else(Arc::default, |run| run.tokens().into());
-        self.generation = None;
+        let mut tokens: Arc<[u32]> = Arc::default();
+        if let Some(generation) = self.generation.take() {
+            tokens = generation.tokens().into();
+            let whole = [generation.prompt(), generation.tokens()].concat();
+            lock(&self.pool.sessions).hold(&response.id, self.head, whole.into());
+        }
         self.set_place(None);
         if status == Status::Completed {
-            let mut recall = self.pool.recall.lock().unwrap_or_else(PoisonError::into_inner);
-            recall.remember(self.emitter.shown(), &tokens);
+            lock(&self.pool.recall).remember(self.emitter.shown(), &tokens);
         }
         self.turn = Some(Arc::new(Turn {
             parent: self.parent.clone(),
@@ -338,8 +347,10 @@ impl Run {
             ..Usage::default()
         };
         usage.input_tokens_details.cached_tokens = used.cached;
-        usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
-        usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
+        if self.predicted {
+            usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
+            usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
+        }
         self.emitter.response.usage = Some(usage);
         let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
         let decode_rate = match time.decode.as_secs_f64() {
@@ -371,13 +382,20 @@ fn prepare(
     generate: bool,
 ) -> Result<(Job, Vec<String>), ApiError> {
     let mut warnings = Vec::new();
-    let mut conversation = Conversation::default();
-    if let Some(instructions) = &request.instructions {
-        conversation.system(instructions);
-    }
-    conversation.turns(parent, pool, tools)?;
-    conversation.items(&request.input, pool, tools, &mut warnings)?;
-    let prompt = conversation.write(pool, tools, generate)?;
+    let appended = parent.filter(|_| generate).map(|parent| append(pool, request, parent, tools, &mut warnings));
+    let prompt = match appended.transpose()?.flatten() {
+        Some(prompt) => prompt,
+        None => {
+            warnings.clear();
+            let mut conversation = Conversation::default();
+            if let Some(instructions) = &request.instructions {
+                conversation.system(instructions);
+            }
+            conversation.turns(parent, pool, tools)?;
+            conversation.items(&request.input, pool, tools, &mut warnings)?;
+            conversation.write(pool, tools, generate)?
+        }
+    };
     let format = match &request.text.format {
         TextFormat::Text => None,
         TextFormat::JsonObject => Some(GrammarSource::JsonObject),
@@ -393,6 +411,33 @@ fn prepare(
         ..Job::new(prompt)
     };
     Ok((job, warnings))
+}
+
+/// The prompt of a request that only adds to a conversation whose tokens are known.
+fn append(
+    pool: &Pool,
+    request: &CreateResponse,
+    parent: &Arc<Turn>,
+    tools: &ToolSet,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Vec<u32>>, ApiError> {
+    if parent.tokens.is_empty() || parent.fingerprint != pool.facts.fingerprint {
+        return Ok(None);
+    }
+    let held = lock(&pool.sessions).find(&parent.response.id, sessions::head(request));
+    let Some(held) = held else { return Ok(None) };
+    let mut conversation = Conversation::default();
+    conversation.follow(parent);
+    conversation.items(&request.input, pool, tools, warnings)?;
+    let Some(after) = conversation.write_after_answer(pool)? else { return Ok(None) };
+    let mut prompt = Vec::with_capacity(held.len() + after.len());
+    prompt.extend_from_slice(&held);
+    prompt.extend_from_slice(&after);
+    Ok(Some(prompt))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn facts(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
