@@ -22,14 +22,15 @@ const DEPTH: usize = 64;
 /// Tools of a request.
 const TOOLS: usize = 512;
 
-/// Stack of the thread that compiles: a chain of [`LARK_DEFINITIONS`] rules needs some 10 MiB in a debug build.
+/// Stack of the thread that compiles. A chain of [`LARK_DEFINITIONS`] rules must fit, which a test makes sure of.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 /// Compiled grammars to keep. A unit of weight is a parser (165 kB for the arguments of a usual tool) or 1 KiB of source.
 pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 2048 };
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 
-/// The limits of llguidance, all stated: a default that changes with a version is no limit of ours.
+/// The limits of llguidance, all stated: a default that changes with a version is no limit of ours. The times are its own
+/// figures.
 pub(super) fn parser() -> ParserLimits {
     ParserLimits {
         // Alternatives alive at one place.
@@ -39,7 +40,7 @@ pub(super) fn parser() -> ParserLimits {
         // About 15 ms for one mask.
         step_lexer_fuel: 200_000,
         step_max_items: 50_000,
-        // 1 to 2 kB each, so at most 100 MB for a grammar that means harm; real schemas stay below a thousand.
+        // 1 to 2 kB each, so at most 100 MB for an answer whose grammar means harm.
         max_lexer_states: 50_000,
         max_grammar_size: 500_000,
         precompute_large_lexemes: true,
@@ -115,7 +116,7 @@ fn members(value: &Value) -> usize {
     }
 }
 
-/// Levels of brackets outside strings and comments. Regular expressions count too; their parser has a limit as well.
+/// Levels of brackets outside strings. Those of regular expressions and comments count too.
 fn lark_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut quoted = false;
