@@ -73,6 +73,8 @@ pub struct Run {
     quiet: bool,
     stop: Option<Stop>,
     max_tool_calls: usize,
+    /// What was spent when the run was paused.
+    paused: Option<engine::Usage>,
     /// Identity of the head of the prompt.
     head: u64,
     predicted: bool,
@@ -132,6 +134,7 @@ impl Run {
             quiet: true,
             stop: None,
             max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
+            paused: None,
             head: sessions::head(&request),
             predicted: request.prediction.is_some(),
             turn: None,
@@ -167,6 +170,53 @@ impl Run {
                 generation.cancel();
             }
         }
+    }
+
+    /// Frees the engine and waits: the reader is gone and may come back. What it said so far is kept as a response of
+    /// its own right, which [`Run::resume`] makes whole.
+    pub async fn pause(&mut self) {
+        if self.turn.is_some() {
+            return;
+        }
+        let Some(generation) = &mut self.generation else { return };
+        generation.pause();
+        while let Some(piece) = generation.next().await {
+            match piece {
+                Piece::Started(_) => {}
+                Piece::Parts { parts, logprobs } => self.emitter.parts(parts, logprobs, &mut self.scratch),
+                Piece::Finished(finished) => {
+                    self.paused = Some(finished.usage);
+                    break;
+                }
+            }
+        }
+        self.events.extend(self.scratch.drain(..));
+        let mut response = self.emitter.response.clone();
+        response.status = Status::Incomplete;
+        response.incomplete_details = Some(IncompleteDetails { reason: "disconnected".to_owned() });
+        let turn = self.link(response);
+        if let Err(error) = self.shared.turns.keep(Arc::new(turn)).await {
+            tracing::error!(%error, "an interrupted response was not stored");
+        }
+    }
+
+    /// Goes on after [`Run::pause`].
+    pub fn resume(&mut self) -> Result<(), ApiError> {
+        match (self.paused.take(), &mut self.generation) {
+            (Some(usage), Some(generation)) => generation.resume(usage),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a run that cannot go on.
+    pub fn give_up(&mut self, error: &ApiError) {
+        self.generation = None;
+        self.fail(error.code.unwrap_or("server_error"), error.message.clone());
+    }
+
+    /// Whether the last event has been given out.
+    pub fn is_ended(&self) -> bool {
+        self.ended && self.events.is_empty()
     }
 
     /// The next event; `None` after the last. Can be dropped and called again without losing anything.
@@ -309,13 +359,20 @@ impl Run {
         if status == Status::Completed {
             lock(&self.pool.recall).remember(self.emitter.shown(), &tokens);
         }
-        self.turn = Some(Arc::new(Turn {
+        let mut turn = self.link(self.emitter.response.clone());
+        turn.tokens = tokens;
+        self.turn = Some(Arc::new(turn));
+    }
+
+    /// The link of a chain that this run makes, with what it has said so far.
+    fn link(&self, response: Response) -> Turn {
+        Turn {
             parent: self.parent.clone(),
-            input: std::mem::take(&mut self.input),
-            response: self.emitter.response.clone(),
-            tokens,
+            input: self.input.clone(),
+            response,
+            tokens: self.generation.as_ref().map_or_else(Arc::default, |generation| generation.tokens().into()),
             fingerprint: self.pool.facts.fingerprint,
-        }));
+        }
     }
 
     /// Keeps the finished response, then tells of its end.
