@@ -16,6 +16,7 @@ use crate::wire::{self, Body};
 pub struct Answer {
     client: Client,
     source: Source,
+    transport: Transport,
     /// The event that was waited for before the caller got this.
     first: Option<Event>,
     progress: Progress,
@@ -31,9 +32,11 @@ pub struct Answer {
 
 impl Answer {
     pub(crate) fn new(client: Client, body: &Body, source: Source, first: Event, place: OwnedSemaphorePermit) -> Self {
+        let transport = if matches!(source, Source::Lane(_)) { Transport::WebSocket } else { Transport::Sse };
         Self {
             client,
             source,
+            transport,
             first: Some(first),
             progress: Progress::default(),
             store: body.store,
@@ -147,6 +150,7 @@ impl Answer {
             Ok(source) => {
                 tracing::info!(%why, response = id, after, "resumed a response");
                 self.source = Source::Sse(Box::new(source));
+                self.transport = Transport::Sse;
                 self.progress.resume();
                 self.resumed = true;
                 self.fruitless += 1;
@@ -176,7 +180,7 @@ impl Answer {
             Source::Lane(lane) if lane.is_flint() => lane,
             Source::Lane(_) => return Err(not("the server does not say that it is Flint")),
             Source::Sse(_) | Source::Broken(_) => return Err(not("it does not come over a WebSocket")),
-            Source::Done => return Err(not("it has ended")),
+            Source::Tail(_) | Source::Done => return Err(not("it has ended")),
         };
         lane.steered();
         let message = wire::steer(lane.name(), &id, input);
@@ -219,12 +223,9 @@ impl Answer {
         }
     }
 
-    /// How its events travel now.
+    /// How its events travel, or travelled last.
     pub fn transport(&self) -> Transport {
-        match &self.source {
-            Source::Lane(_) => Transport::WebSocket,
-            _ => Transport::Sse,
-        }
+        self.transport
     }
 
     /// The response under way, once known.
@@ -239,5 +240,6 @@ impl Drop for Answer {
         if self.resumed && unread && !self.background {
             self.cancel_by_name();
         }
+        self.source.let_go();
     }
 }

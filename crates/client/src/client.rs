@@ -102,6 +102,7 @@ impl Client {
             return Ok((source, first));
         };
         source.finish();
+        source.let_go();
         if is_worn_out(&first) { Err(unstarted(error.to_string())) } else { Err(error) }
     }
 

@@ -248,10 +248,11 @@ impl Reader {
         let sent = timeout(left, sender.send(event)).await;
         let mut lanes = self.shared.lanes();
         lanes.stalled(index, began.elapsed());
-        if sent.is_err() && lanes.cut(index) && self.cancels {
+        if sent.is_err() && lanes.cut(index) {
             let name = lanes.name(index);
             drop(lanes);
-            self.post(Message::text(wire::cancel(name.as_deref(), None)));
+            let cancel = || Message::text(wire::cancel(name.as_deref(), None));
+            self.post(if self.cancels { cancel() } else { Message::Close(None) });
         }
     }
 }

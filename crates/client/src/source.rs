@@ -10,8 +10,10 @@ use crate::socket::{Lane, LaneLost};
 use crate::sse::SseParser;
 use crate::wire;
 
-/// How long a stream that has ended may take to say so, for its connection to be kept.
+/// How long the end of a stream may be behind its last event for its connection to be kept. The reader waits for a
+/// small part of that, so that the next request finds the connection free.
 const TAIL: Duration = Duration::from_secs(1);
+const TAIL_WAIT: Duration = Duration::from_millis(50);
 
 /// Where events come from.
 pub(crate) enum Source {
@@ -19,6 +21,8 @@ pub(crate) enum Source {
     Lane(Lane),
     /// Server-sent events.
     Sse(Box<SseSource>),
+    /// Server-sent events after the last one that matters.
+    Tail(Box<SseSource>),
     /// Nowhere: the connection broke, for this reason, and was not replaced yet.
     Broken(String),
     /// Nowhere: all is said.
@@ -52,6 +56,15 @@ impl Source {
         match self {
             Self::Lane(lane) => Ok(lane.next().await?),
             Self::Sse(sse) => sse.next().await,
+            Self::Tail(sse) => {
+                let ended = timeout(TAIL_WAIT, sse.skip()).await.is_ok();
+                if ended {
+                    *self = Self::Done;
+                } else {
+                    self.let_go();
+                }
+                Err(Lost::Done)
+            }
             Self::Broken(why) => Err(Lost::Broken(why.clone())),
             Self::Done => Err(Lost::Done),
         }
@@ -59,10 +72,22 @@ impl Source {
 
     /// Everything was received: the connection is free for the next answer.
     pub fn finish(&mut self) {
-        match std::mem::replace(self, Self::Done) {
-            Self::Lane(lane) => lane.finish(),
-            Self::Sse(sse) => drop(tokio::spawn(sse.drain())),
-            Self::Broken(_) | Self::Done => {}
+        *self = match std::mem::replace(self, Self::Done) {
+            Self::Lane(lane) => {
+                lane.finish();
+                Self::Done
+            }
+            Self::Sse(sse) => Self::Tail(sse),
+            other => other,
+        };
+    }
+
+    /// The reader leaves: what only waits for the end of its connection does so alone.
+    pub fn let_go(&mut self) {
+        if let Self::Tail(mut sse) = std::mem::replace(self, Self::Done)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { timeout(TAIL, sse.skip()).await });
         }
     }
 }
@@ -98,7 +123,7 @@ impl SseSource {
     }
 
     /// Reads to the end of the body, which gives the connection back.
-    async fn drain(mut self: Box<Self>) {
-        let _ = timeout(TAIL, async { while let Ok(Some(_)) = self.reply.piece().await {} }).await;
+    async fn skip(&mut self) {
+        while let Ok(Some(_)) = self.reply.piece().await {}
     }
 }

@@ -1,8 +1,6 @@
 //! A server that a test plays itself: it accepts a connection, looks at the request, and answers as the test says.
 //!
 //! Nothing happens on a timer. The test and the client run side by side and wait for each other's messages.
-#![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -126,11 +124,6 @@ impl Exchange {
         );
         self.stream.write_all(reply.as_bytes()).await.unwrap();
         Peer { socket: WebSocketStream::from_raw_socket(self.stream, Role::Server, None).await }
-    }
-
-    /// The bare connection.
-    pub fn into_stream(self) -> Stream {
-        self.stream
     }
 
     /// Answers whole; the connection stays.
