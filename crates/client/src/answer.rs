@@ -194,11 +194,9 @@ impl Answer {
         self.cancelled = true;
         if let Source::Lane(lane) = &self.source
             && lane.is_flint()
+            && lane.cancel(self.progress.response_id.as_deref()).await.is_ok()
         {
-            let message = wire::cancel(lane.name(), self.progress.response_id.as_deref());
-            if lane.send(message).await.is_ok() {
-                return;
-            }
+            return;
         }
         if self.background || self.resumed {
             self.cancel_by_name();

@@ -17,6 +17,9 @@ fn chance() -> f64 {
     RandomState::new().build_hasher().finish() as f64 / u64::MAX as f64
 }
 
+/// The wait for an upgrade that was refused before. Some proxies never answer one.
+const AGAIN_PATIENCE: Duration = Duration::from_secs(1);
+
 /// When a refused WebSocket may be tried again. It always may, some time.
 #[derive(Debug, Default)]
 pub(crate) struct Fallback {
@@ -28,6 +31,11 @@ impl Fallback {
     /// Whether the WebSocket should be tried now.
     pub fn may_try(&self, now: Instant) -> bool {
         self.again_at.is_none_or(|at| now >= at)
+    }
+
+    /// How long to wait for the upgrade: a caller who has an alternative that works should not wait long for a better one.
+    pub fn patience(&self, usual: Duration) -> Duration {
+        if self.refusals == 0 { usual } else { usual.min(AGAIN_PATIENCE) }
     }
 
     /// It was refused: leave it alone for a while.
@@ -68,7 +76,9 @@ mod tests {
             assert!(!fallback.may_try(now + Duration::from_secs(expected - 1)));
             now += Duration::from_secs(expected);
         }
+        assert_eq!(fallback.patience(waits[2]), AGAIN_PATIENCE);
         fallback.worked();
+        assert_eq!(fallback.patience(waits[2]), waits[2]);
         fallback.refused(now, &waits);
         assert!(fallback.may_try(now + Duration::from_secs(5)), "a success forgets earlier refusals");
     }

@@ -116,6 +116,10 @@ impl Client {
             let _ = lane.send(message).await;
             return Ok(Source::Lane(lane));
         }
+        if !body.generate {
+            let message = "`generate: false` needs a WebSocket, and there is none just now; leave the warm-up out";
+            return Err(ClientError::Options { message: message.to_owned() });
+        }
         let call = Call {
             method: Method::POST,
             path: "/responses".to_owned(),
@@ -148,7 +152,8 @@ impl Client {
         if (200..300).contains(&reply.status) {
             return Ok(reply);
         }
-        Err(reply.into_error(self.inner.options.limits.body_bytes).await)
+        let late = ClientError::Timeout { what: "end of the reply", after: wait };
+        Err(timeout(wait, reply.into_error(self.inner.options.limits.body_bytes)).await.unwrap_or(late))
     }
 
     /// The rest of a stored response, after the event with number `after`.

@@ -31,8 +31,9 @@ struct Slot {
     last_response: Option<String>,
     /// When it was claimed last, in claims.
     claimed: u64,
-    /// A cancel was sent and the server may still complain about it.
-    cancelled: bool,
+    /// Cancels that were sent and that the server may still call too late. It answers in the order it was asked, so
+    /// none is left once it has begun with what was asked after them.
+    cancels: usize,
 }
 
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Lanes {
     fn add(&mut self) -> Option<usize> {
         let index = self.slots.len();
         let name = (index > 0).then(|| Arc::from(format!("c{index}")));
-        let slot = Slot { name, state: State::Idle, last_response: None, claimed: 0, cancelled: false };
+        let slot = Slot { name, state: State::Idle, last_response: None, claimed: 0, cancels: 0 };
         (index < self.max).then(|| {
             self.slots.push(slot);
             index
@@ -123,27 +124,36 @@ impl Lanes {
         if let Some(id) = wire::response_id(&event.kind) {
             slot.last_response = Some(id.to_owned());
         }
+        if code == Some(CANCELLED_TOO_LATE) && slot.cancels > 0 {
+            slot.cancels -= 1;
+            return None;
+        }
+        let starts = wire::is_start(&event.kind);
         match &mut slot.state {
             State::Idle | State::Retired => None,
             State::Draining => {
+                if starts {
+                    slot.cancels = 1;
+                }
                 if wire::is_end(&event.kind) || code.is_some() {
                     slot.state = State::Idle;
                 }
                 None
             }
-            State::Active(_) if slot.cancelled && code == Some(CANCELLED_TOO_LATE) => {
-                slot.cancelled = false;
-                None
-            }
             State::Active(listener) => {
-                if wire::is_start(&event.kind) {
+                if starts {
                     (listener.started, listener.ended) = (true, false);
-                    slot.cancelled = false;
+                    slot.cancels = 0;
                 }
                 listener.ended |= wire::is_end(&event.kind) || (code.is_some() && !listener.started);
                 Some((index, listener.sender.clone()))
             }
         }
+    }
+
+    /// The listener of a lane has asked the server to stop.
+    pub fn cancel_sent(&mut self, index: usize) {
+        self.slots[index].cancels += 1;
     }
 
     /// Gives a lane back. True when the server must be told to stop.
@@ -158,7 +168,7 @@ impl Lanes {
             Leave::DroppedSteered => State::Retired,
             _ => State::Draining,
         };
-        slot.cancelled |= !done;
+        slot.cancels += usize::from(!done);
         !done
     }
 
@@ -265,6 +275,23 @@ mod tests {
         };
         assert!(lanes.route(&complaint("response_not_found")).is_none());
         assert!(lanes.route(&complaint("response_not_found")).is_some(), "only one cancel was sent");
+    }
+
+    #[test]
+    fn a_late_complaint_does_not_free_a_lane_that_was_dropped_again() {
+        let mut lanes = Lanes::new(1);
+        let first = lanes.claim(None, 4).unwrap();
+        lanes.route(&event("response.created", None));
+        assert!(lanes.leave(first.index, Leave::Dropped));
+        lanes.route(&event("response.completed", None));
+        let second = lanes.claim(None, 4).unwrap();
+        assert!(lanes.leave(second.index, Leave::Dropped), "dropped before its first event");
+        let error = json!({"type": "error", "status": 404, "error": {"message": "m", "code": "response_not_found"}});
+        lanes.route(&serde_json::from_value(error).unwrap());
+        assert!(lanes.claim(None, 4).is_none(), "the second response is still to come");
+        lanes.route(&event("response.created", None));
+        lanes.route(&event("response.incomplete", None));
+        assert!(lanes.claim(None, 4).is_some());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use hyper::header::HeaderMap;
+use tokio::time::timeout;
 
 use crate::backoff::Fallback;
 use crate::dial::Target;
@@ -48,7 +49,10 @@ impl Pool {
         if !insists && !self.may_try() {
             return Ok(Found::UseHttp);
         }
-        let _one_at_a_time = self.opening.lock().await;
+        // Whoever opens one needs at most this: for the connection, and for the upgrade.
+        let limit = options.timeouts.connect * 2;
+        let late = |_| ClientError::Timeout { what: "connection", after: limit };
+        let _one_at_a_time = timeout(limit, self.opening.lock()).await.map_err(late)?;
         if let Some(lane) = self.claim(options, after) {
             return Ok(Found::Lane(lane));
         }
@@ -59,7 +63,8 @@ impl Pool {
             let full = ClientError::TooMany { limit: options.limits.sockets };
             return if insists { Err(full) } else { Ok(Found::UseHttp) };
         }
-        match Socket::open(target, headers, options).await {
+        let patience = self.fallback().patience(options.timeouts.connect);
+        match Socket::open(target, headers, options, patience).await {
             Ok(socket) => {
                 self.fallback().worked();
                 let lane = socket.claim(None);

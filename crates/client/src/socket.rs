@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::responses::{Event, EventKind};
 use bytes::Bytes;
@@ -83,8 +83,13 @@ impl Shared {
 }
 
 impl Socket {
-    /// Connects and upgrades.
-    pub async fn open(target: &Target, headers: &HeaderMap, options: &ClientOptions) -> Result<Arc<Self>, OpenError> {
+    /// Connects, and upgrades within `patience`.
+    pub async fn open(
+        target: &Target,
+        headers: &HeaderMap,
+        options: &ClientOptions,
+        patience: Duration,
+    ) -> Result<Arc<Self>, OpenError> {
         let stream = target.dial().await.map_err(OpenError::Failed)?;
         let url = format!("ws://{}{}/responses", target.host, target.prefix);
         let wrong = |error: WsError| OpenError::Failed(ClientError::Options { message: format!("{url}: {error}") });
@@ -94,9 +99,9 @@ impl Socket {
         let bytes_max = Some(options.limits.body_bytes);
         let config = WebSocketConfig::default().max_message_size(bytes_max).max_frame_size(bytes_max);
         let upgrade = tokio_tungstenite::client_async_with_config(request, stream, Some(config));
-        let (stream, reply) = match timeout(options.timeouts.connect, upgrade).await {
+        let (stream, reply) = match timeout(patience, upgrade).await {
             Ok(done) => done.map_err(|error| refusal(&error))?,
-            Err(_) => return Err(OpenError::Refused(format!("no reply within {:?}", options.timeouts.connect))),
+            Err(_) => return Err(OpenError::Refused(format!("no reply within {patience:?}"))),
         };
         let flint = reply.headers().contains_key(FLINT_HEADER);
         Ok(Self::start(stream, flint, options))
@@ -307,6 +312,12 @@ impl Lane {
             return LaneLost::TooSlow;
         }
         LaneLost::Broken(self.socket.shared.why.get().cloned().unwrap_or_else(|| "the connection closed".to_owned()))
+    }
+
+    /// Asks the server to stop.
+    pub async fn cancel(&self, response_id: Option<&str>) -> Result<(), LaneLost> {
+        self.socket.shared.lanes().cancel_sent(self.claim.index);
+        self.send(wire::cancel(self.name(), response_id)).await
     }
 
     /// Everything was received: the lane is free again.

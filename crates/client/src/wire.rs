@@ -16,6 +16,8 @@ pub(crate) struct Body {
     pub store: bool,
     /// Whether the response outlives its reader.
     pub background: bool,
+    /// False only warms the server up, which HTTP has no word for.
+    pub generate: bool,
     /// The response it continues: best asked for on the connection that produced it.
     pub previous: Option<String>,
 }
@@ -30,9 +32,9 @@ impl Body {
             fields.remove(name);
         }
         let flag = |name: &str, default| fields.get(name).and_then(Value::as_bool).unwrap_or(default);
-        let (store, background) = (flag("store", true), flag("background", false));
+        let (store, background, generate) = (flag("store", true), flag("background", false), flag("generate", true));
         let previous = fields.get("previous_response_id").and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { json: Value::Object(fields).to_string(), store, background, previous })
+        Ok(Self { json: Value::Object(fields).to_string(), store, background, generate, previous })
     }
 
     /// As a message on a WebSocket.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use client::{Client, ClientError, Transport};
+use serde_json::json;
 
 use crate::support::*;
 
@@ -106,6 +107,39 @@ async fn when_every_socket_is_taken_an_answer_goes_by_events() {
         assert_eq!((one.transport(), two.transport()), (Transport::WebSocket, Transport::Sse));
         assert_eq!(text(&mut two).await.unwrap(), "b");
         text(&mut one).await.unwrap();
+    };
+    play(script, user).await;
+}
+
+#[tokio::test]
+async fn an_upgrade_that_is_never_answered_is_a_refusal() {
+    let server = Server::tcp().await;
+    let mut options = server.options();
+    options.timeouts.connect = Duration::from_millis(200);
+    let client = Client::new(options).unwrap();
+    let script = async {
+        let _swallowed = server.accept().await;
+        server.accept().await.events(whole("resp_1", &["a"])).await;
+    };
+    let user = async { text(&mut client.respond(ask("q")).await.unwrap()).await.unwrap() };
+    assert_eq!(play(script, user).await.1, "a");
+}
+
+#[tokio::test]
+async fn a_warm_up_never_becomes_a_whole_answer() {
+    let server = Server::tcp().await;
+    let client = server.client();
+    let request = json!({"model": "m", "input": "q", "generate": false});
+    let script = async {
+        let mut peer = server.socket(Kind::Flint).await;
+        assert_eq!(peer.answer("resp_1", &[]).await["generate"], false);
+        drop(peer);
+        server.accept().await.reply(426, "", "").await;
+    };
+    let user = async {
+        client.respond(request.clone()).await.unwrap().finish().await.unwrap();
+        let error = client.respond(request).await.err().unwrap();
+        assert!(matches!(&error, ClientError::Options { message } if message.contains("generate")), "{error}");
     };
     play(script, user).await;
 }
