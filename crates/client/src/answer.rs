@@ -194,7 +194,7 @@ impl Answer {
         self.cancelled = true;
         if let Source::Lane(lane) = &self.source
             && lane.is_flint()
-            && lane.cancel(self.progress.response_id.as_deref()).await.is_ok()
+            && lane.cancel().await.is_ok()
         {
             return;
         }

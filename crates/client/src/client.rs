@@ -157,6 +157,8 @@ impl Client {
     }
 
     /// The rest of a stored response, after the event with number `after`.
+    ///
+    /// Not found is tried again as well: the server may not have noticed yet that the old connection is gone.
     pub(crate) async fn resume(&self, id: &str, after: u64) -> Result<SseSource, ClientError> {
         let path = format!("/responses/{}?stream=true&starting_after={after}", escape(id));
         let call = Call { method: Method::GET, path, body: None, accept: EVENT_STREAM };
@@ -164,6 +166,10 @@ impl Client {
         loop {
             match self.events(&call).await {
                 Ok(source) => return Ok(source),
+                Err(ClientError::NotFound { .. }) if tried < self.inner.options.limits.retries => {
+                    tokio::time::sleep(backoff::wait(self.inner.options.timeouts.retry, tried)).await;
+                    tried += 1;
+                }
                 Err(error) => self.wait_or_give_up(error, &mut tried).await?,
             }
         }

@@ -53,7 +53,8 @@ pub enum ClientError {
         /// The server's words.
         message: String,
     },
-    /// The connection was lost in the middle and the rest cannot be had; the request can be sent again.
+    /// The connection was lost in the middle and the rest of the events cannot be had; the request can be sent again. A
+    /// stored response that the server has finished since can be had whole, by [`crate::Client::get`].
     #[error(
         "the connection was lost after {events_seen} events of {} ({why}); the request can be sent again",
         .response_id.as_deref().unwrap_or("a response")

@@ -256,7 +256,7 @@ impl Reader {
         if sent.is_err() && lanes.cut(index) {
             let name = lanes.name(index);
             drop(lanes);
-            let cancel = || Message::text(wire::cancel(name.as_deref(), None));
+            let cancel = || Message::text(wire::cancel(name.as_deref()));
             self.post(if self.cancels { cancel() } else { Message::Close(None) });
         }
     }
@@ -315,9 +315,9 @@ impl Lane {
     }
 
     /// Asks the server to stop.
-    pub async fn cancel(&self, response_id: Option<&str>) -> Result<(), LaneLost> {
+    pub async fn cancel(&self) -> Result<(), LaneLost> {
         self.socket.shared.lanes().cancel_sent(self.claim.index);
-        self.send(wire::cancel(self.name(), response_id)).await
+        self.send(wire::cancel(self.name())).await
     }
 
     /// Everything was received: the lane is free again.
@@ -337,7 +337,7 @@ impl Drop for Lane {
             return;
         }
         let told = self.socket.flint && {
-            let cancel = wire::cancel(self.name(), None);
+            let cancel = wire::cancel(self.name());
             self.socket.out.try_send(Message::text(cancel)).is_ok()
         };
         if !told {

@@ -36,6 +36,8 @@ async fn a_broken_socket_is_resumed_without_losing_or_doubling_an_event() {
         resume.event(delta(3, "c")).await;
         drop(resume);
         let mut resume = server.accept().await;
+        resume.reply(404, "", "{}").await;
+        let mut resume = resume.again().await.expect("the server may not have noticed the break yet");
         assert!(resume.line.contains("starting_after=3"), "{}", resume.line);
         resume.events([delta(4, "d"), ended("resp_1", 5, "completed")]).await;
         server.socket(Kind::Flint).await.answer("resp_2", &["e"]).await;
@@ -101,7 +103,8 @@ async fn a_response_that_is_not_stored_is_interrupted() {
 
 #[tokio::test]
 async fn a_server_that_cannot_resume_interrupts() {
-    for (status, headers, body) in [(404, "", "{}"), (200, "content-type: application/json\r\n", "{}")] {
+    let json = "content-type: application/json\r\n";
+    for (status, headers, body, times) in [(404, "", "{}", 4), (400, "", "{}", 1), (200, json, "{}", 1)] {
         let server = Server::tcp().await;
         let client = server.client();
         let script = async {
@@ -109,7 +112,13 @@ async fn a_server_that_cannot_resume_interrupts() {
             peer.receive().await.unwrap();
             peer.say(created("resp_1")).await;
             drop(peer);
-            server.accept().await.reply(status, headers, body).await;
+            let mut resume = server.accept().await;
+            for time in 1..=times {
+                resume.reply(status, headers, body).await;
+                if time < times {
+                    resume = resume.again().await.expect("it is tried again");
+                }
+            }
         };
         let user = async { text(&mut client.respond(ask("q")).await.unwrap()).await.unwrap_err() };
         let (_, error) = play(script, user).await;
