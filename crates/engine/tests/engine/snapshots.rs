@@ -251,6 +251,46 @@ fn others_pass_a_sequence_that_waits_for_the_disk() {
 
 #[test]
 #[cfg(unix)]
+fn a_running_sequence_takes_the_room_of_one_that_waits_for_the_disk() {
+    let directory = saved();
+    let engine = open(&directory, ToyOptions { blocks: 16, ..ToyOptions::default() });
+    let pipe = files(&directory)[8].clone();
+    let bytes = hold(&pipe);
+    let waiting = engine.submit(Request::new(prompt(1, 340), 30)).unwrap();
+    while engine.stats().snapshots.restored < 8 {
+        std::thread::yield_now();
+    }
+    // It holds 8 of 16 blocks; 440 tokens need 14.
+    let running = ask(&engine, Request::new(prompt(5, 40), 400));
+    assert_eq!(running.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(5, 40), 400));
+    assert_eq!(engine.stats().preemptions, 0);
+    // The other no longer waits for the disk, and computes what it lacks.
+    assert_eq!(collect(waiting).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
+    assert_eq!(engine.stats().blocks.used, 0);
+    fs::write(&pipe, bytes).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn interactive_work_does_not_wait_for_a_background_restore() {
+    let directory = saved();
+    let limits = options(directory.path(), u64::MAX, Duration::from_secs(3600));
+    let engine = start(ToyOptions::default(), EngineOptions { running_max: 1, ..limits });
+    let pipe = files(&directory)[3].clone();
+    let bytes = hold(&pipe);
+    let slow = Request { lane: engine::Lane::Background, ..Request::new(prompt(1, 340), 30) };
+    let slow = engine.submit(slow).unwrap();
+    while engine.stats().snapshots.restored < 3 {
+        std::thread::yield_now();
+    }
+    let urgent = ask(&engine, Request::new(prompt(5, 40), 20));
+    assert_eq!(urgent.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(5, 40), 20));
+    assert_eq!(collect(slow).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
+    fs::write(&pipe, bytes).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
 fn a_sequence_that_waits_for_the_disk_can_be_cancelled_or_shut_down() {
     for shutdown in [false, true] {
         let directory = saved();
