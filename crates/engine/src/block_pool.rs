@@ -1,8 +1,9 @@
 //! Which KV block belongs to whom, and what is worth keeping: the global, content-addressed prefix cache.
 //!
 //! A pure data structure: it moves block ids and never touches KV bytes. Cached blocks form a tree whose edges are runs
-//! of tokens. A full block is found by a chain hash over its parent's hash and its own tokens; because the tokens and
-//! the parent are compared as well, a collision can cost a miss but never give one sequence the KV of another.
+//! of tokens. Among many siblings a full block is found by a chain hash over its parent's hash and its own tokens;
+//! because the tokens and the parent are compared as well, a collision can cost a miss but never give one sequence the
+//! KV of another.
 //!
 //! Invariants, asserted here and in the property test:
 //! - every block is in exactly one state: free, private to one table, or in the tree (shared by any number of tables);
@@ -83,6 +84,9 @@ pub struct BlockPool {
     unsaved: BTreeMap<u64, u32>,
     evicted: Vec<FullBlock>,
 }
+
+/// Up to this many children of a block are compared with a run of tokens one by one; more are found by hash.
+const CHILDREN_COMPARED: usize = 8;
 
 /// Blocks needed to hold `tokens` positions.
 pub fn blocks_for(tokens: usize) -> usize {
@@ -307,8 +311,12 @@ impl BlockPool {
         }
     }
 
-    /// The full block that continues `parent` with exactly `run`.
+    /// The full block that continues `parent` with exactly `run`. Comparing a few children costs less than hashing.
     fn find(&self, parent: Option<u32>, run: &[u32]) -> Option<u32> {
+        let children = self.children(parent);
+        if children.len() <= CHILDREN_COMPARED {
+            return children.iter().copied().find(|&child| self.node(child).tokens == run);
+        }
         let block = *self.by_chain.get(&self.chain(parent, run))?;
         let node = self.node(block);
         (node.parent == parent && node.tokens == run).then_some(block)

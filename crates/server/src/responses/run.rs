@@ -31,6 +31,9 @@ use crate::tools::ToolSet;
 /// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// A turn that adds less than this to a known conversation is prepared where it arrived: it takes microseconds.
+const INLINE_BYTES: usize = 4096;
+
 /// Who asks, and how.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -102,12 +105,22 @@ impl Run {
         settings::warn(&mut request, &pool);
         let mut warnings = std::mem::take(&mut request.warnings);
         let tools = Arc::new(settings::tools(&request, &mut warnings)?);
-        let prepared = {
+        let (head, generate) = (sessions::head(&request), origin.generate);
+        let held = held(&pool, parent.as_ref().filter(|_| generate), head);
+        let small = held.is_some() && request.input.iter().map(size).sum::<usize>() < INLINE_BYTES;
+        let prepared = if small {
+            prepare(&pool, &request, parent.as_ref(), &tools, held, generate)
+        } else {
             let (pool, parent, tools) = (Arc::clone(&pool), parent.clone(), Arc::clone(&tools));
-            let (request, generate) = (request.clone(), origin.generate);
-            tokio::task::spawn_blocking(move || prepare(&pool, &request, parent.as_ref(), &tools, generate)).await
+            let work = tokio::task::spawn_blocking(move || {
+                let prepared = prepare(&pool, &request, parent.as_ref(), &tools, held, generate);
+                (request, prepared)
+            });
+            let prepared;
+            (request, prepared) = work.await.map_err(|error| ApiError::internal(error.to_string()))?;
+            prepared
         };
-        let (job, mut more) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+        let (job, mut more) = prepared?;
         warnings.append(&mut more);
         let mut response = settings::response(&request, &pool, parent.as_deref());
         response.flint = Some(Box::new(facts(&pool, origin.transport, warnings)));
@@ -135,7 +148,7 @@ impl Run {
             stop: None,
             max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
             paused: None,
-            head: sessions::head(&request),
+            head,
             predicted: request.prediction.is_some(),
             turn: None,
             ended: false,
@@ -436,11 +449,15 @@ fn prepare(
     request: &CreateResponse,
     parent: Option<&Arc<Turn>>,
     tools: &ToolSet,
+    held: Option<Arc<[u32]>>,
     generate: bool,
 ) -> Result<(Job, Vec<String>), ApiError> {
     let mut warnings = Vec::new();
-    let appended = parent.filter(|_| generate).map(|parent| append(pool, request, parent, tools, &mut warnings));
-    let prompt = match appended.transpose()?.flatten() {
+    let appended = match (parent, held) {
+        (Some(parent), Some(held)) => append(pool, request, parent, &held, tools, &mut warnings)?,
+        _ => None,
+    };
+    let prompt = match appended {
         Some(prompt) => prompt,
         None => {
             warnings.clear();
@@ -470,25 +487,38 @@ fn prepare(
     Ok((job, warnings))
 }
 
+/// The tokens of the conversation up to the end of `parent`, where they are known and can be added to.
+fn held(pool: &Pool, parent: Option<&Arc<Turn>>, head: u64) -> Option<Arc<[u32]>> {
+    let parent = parent?;
+    let known = !parent.tokens.is_empty() && parent.fingerprint == pool.facts.fingerprint;
+    known.then(|| lock(&pool.sessions).find(&parent.response.id, head)).flatten()
+}
+
+/// About how large an item is.
+fn size(item: &Value) -> usize {
+    match item {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.values().map(size).sum(),
+        _ => 8,
+    }
+}
+
 /// The prompt of a request that only adds to a conversation whose tokens are known.
 fn append(
     pool: &Pool,
     request: &CreateResponse,
     parent: &Arc<Turn>,
+    held: &[u32],
     tools: &ToolSet,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Vec<u32>>, ApiError> {
-    if parent.tokens.is_empty() || parent.fingerprint != pool.facts.fingerprint {
-        return Ok(None);
-    }
-    let held = lock(&pool.sessions).find(&parent.response.id, sessions::head(request));
-    let Some(held) = held else { return Ok(None) };
     let mut conversation = Conversation::default();
     conversation.follow(parent);
     conversation.items(&request.input, pool, tools, warnings)?;
     let Some(after) = conversation.write_after_answer(pool)? else { return Ok(None) };
     let mut prompt = Vec::with_capacity(held.len() + after.len());
-    prompt.extend_from_slice(&held);
+    prompt.extend_from_slice(held);
     prompt.extend_from_slice(&after);
     Ok(Some(prompt))
 }

@@ -49,13 +49,21 @@ impl Socket {
     /// Reads to the end of the response and gives it.
     pub async fn end(&mut self) -> Result<Value> {
         loop {
-            let mut event = self.event().await?;
-            if is_end(&event) {
+            let event = self.raw().await?;
+            if event.starts_with(r#"{"type":"error""#) {
+                bail!("the server answered {event}");
+            }
+            if ENDS.iter().any(|end| event.starts_with(end)) {
+                let mut event: Value = serde_json::from_str(&event)?;
                 return Ok(event["response"].take());
             }
         }
     }
 }
+
+/// How the last events of a response begin; others need not be parsed to be passed over.
+const ENDS: [&str; 3] =
+    [r#"{"type":"response.completed""#, r#"{"type":"response.incomplete""#, r#"{"type":"response.failed""#];
 
 /// Whether an event ends its response; a failure is an error of the benchmark.
 pub fn is_end(event: &Value) -> bool {
@@ -77,8 +85,8 @@ pub async fn post(port: u16, body: &Value) -> Result<Value> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
     let answer = String::from_utf8(answer)?;
-    let data = answer.lines().filter_map(|line| line.strip_prefix("data: {"));
-    let events = data.filter_map(|json| serde_json::from_str::<Value>(&format!("{{{json}")).ok());
-    let mut last = events.filter(is_end).last().with_context(|| format!("no final event in {answer}"))?;
-    Ok(last["response"].take())
+    let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
+    let last = data.filter(|json| ENDS.iter().any(|end| json.starts_with(end))).next_back();
+    let last = last.with_context(|| format!("no final event in {answer}"))?;
+    Ok(serde_json::from_str::<Value>(last)?["response"].take())
 }
