@@ -234,15 +234,13 @@ async fn connection<S>(shared: Arc<Shared>, stream: S, router: Router, entry: En
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let counted = shared.metrics.connected(transport);
+    let _counted = shared.metrics.connected(transport);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(shared.limits.header_read).pipeline_flush(true);
-    // The entry is held by every request, so that an upgraded connection keeps its place.
-    let entry = Arc::new((entry, counted));
-    let router = router.layer(axum::Extension(Arc::clone(&entry)));
+    let place = Place { _entry: Arc::new(entry) };
+    let router = router.layer(axum::Extension(place.clone()));
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     let mut served = pin!(served);
-    drop(entry);
     tokio::select! {
         _ = served.as_mut() => {}
         () = shared.closed() => {
@@ -291,6 +289,12 @@ struct Doors {
     places_max: u32,
     per_address: usize,
     addresses: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// The place of a connection, for requests that outlive its HTTP: a WebSocket counts until it is closed.
+#[derive(Clone)]
+pub struct Place {
+    _entry: Arc<Entry>,
 }
 
 /// A place for one connection.
