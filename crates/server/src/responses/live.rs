@@ -72,14 +72,11 @@ impl Live {
         lock(&self.entries).iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Forgets a background response, stopping it first.
+    /// Forgets a background response that has ended.
     pub fn remove(&self, id: &str) -> bool {
         let mut entries = lock(&self.entries);
-        let Some(index) = entries.iter().position(|entry| entry.id == id) else { return false };
-        if let Some(entry) = entries.remove(index) {
-            entry.cancel();
-        }
-        true
+        let index = entries.iter().position(|entry| entry.id == id);
+        index.is_some_and(|index| entries.remove(index).is_some())
     }
 
     fn add(&self, entry: &Arc<Entry>) -> Option<()> {

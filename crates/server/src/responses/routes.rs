@@ -121,6 +121,11 @@ pub async fn get(
 
 /// `DELETE /v1/responses/{id}`.
 pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    if let Some(entry) = shared.live.find(&id) {
+        // It is stored when it ends, so its end comes before the deletion.
+        entry.cancel();
+        entry.ended().await;
+    }
     let live = shared.live.remove(&id);
     let stored = shared.turns.delete(&id).await?;
     match live || stored {
