@@ -36,10 +36,11 @@ impl Turn {
         turns
     }
 
-    /// What is stored of it. Turns before it that were not stored become part of its input.
-    fn record(self: &Arc<Self>) -> Record {
+    /// What is stored of it. Turns before it that are not stored become part of its input; all of them when it is to
+    /// stand `alone`.
+    fn record(self: &Arc<Self>, alone: bool) -> Record {
         let unstored: Vec<Arc<Turn>> = std::iter::successors(self.parent.clone(), |turn| turn.parent.clone())
-            .take_while(|turn| !turn.response.store)
+            .take_while(|turn| alone || !turn.response.store)
             .collect();
         let oldest = unstored.last().unwrap_or(self);
         let parent = oldest.parent.as_ref().map(|parent| parent.response.id.clone());
@@ -112,10 +113,17 @@ impl Turns {
     pub async fn keep(&self, turn: Arc<Turn>) -> Result<(), ApiError> {
         self.remember(Arc::clone(&turn));
         let store = Arc::clone(&self.store);
-        self.blocking(move || match store.put(&turn.record()) {
-            // A second attempt after the first was cut off.
-            Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
-            Err(error) => Err(error.to_string()),
+        self.blocking(move || {
+            let put = match store.put(&turn.record(false)) {
+                // The turn before it was deleted or evicted while this one was made.
+                Err(StoreError::NoParent { .. }) => store.put(&turn.record(true)),
+                put => put,
+            };
+            match put {
+                // A second attempt after the first was cut off.
+                Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            }
         })
         .await
     }
