@@ -220,12 +220,13 @@ impl Server {
             let _ = std::fs::remove_file(path);
         }
         let grace = self.shared.limits.shutdown_grace;
-        if tokio::time::timeout(grace, self.doors.empty()).await.is_err() {
+        let quiet = async || tokio::join!(self.doors.empty(), self.shared.live.ended());
+        if tokio::time::timeout(grace, quiet()).await.is_err() {
             tracing::warn!("some responses did not finish in time and were ended");
         }
         self.shared.pools.close().await;
         // Streams that were ended just now still have their last words to send.
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.doors.empty()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), quiet()).await;
     }
 }
 

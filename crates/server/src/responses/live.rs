@@ -72,6 +72,14 @@ impl Live {
         lock(&self.entries).iter().find(|entry| entry.id == id).cloned()
     }
 
+    /// Waits until all have ended.
+    pub async fn ended(&self) {
+        let entries: Vec<Arc<Entry>> = lock(&self.entries).iter().cloned().collect();
+        for entry in entries {
+            entry.ended().await;
+        }
+    }
+
     /// Forgets a background response that has ended.
     pub fn remove(&self, id: &str) -> bool {
         let mut entries = lock(&self.entries);
