@@ -96,8 +96,12 @@ async fn deleted_while_it_runs_it_stays_deleted() {
     let begun = http.create(json!({"input": "count", "background": true})).await.ok();
     server.gate().allow(2);
     server.held().await;
-    http.delete(&path(&begun)).await.ok();
-    server.gate().open();
+    let deleting = async { http.delete(&path(&begun)).await.ok() };
+    let opening = async {
+        tokio::task::yield_now().await;
+        server.gate().open();
+    };
+    tokio::join!(deleting, opening);
     server.running(0).await;
     // Something stored later has been stored after it would have been.
     let later = http.say("say x").await;

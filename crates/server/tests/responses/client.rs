@@ -235,14 +235,7 @@ impl Socket {
         self.send(body).await;
     }
 
-    /// The next event in the order of the wire; the end of the socket is an error.
-    pub async fn next(&mut self) -> Value {
-        if let Some(event) = self.skipped.pop_front() {
-            return event;
-        }
-        self.wire().await.unwrap_or_else(|close| panic!("the socket closed: {close:?}"))
-    }
-
+    /// The next event in the order of the wire, or how the socket was closed.
     async fn wire(&mut self) -> Result<Value, Option<CloseFrame>> {
         loop {
             match soon("an event", self.stream.next()).await {

@@ -35,32 +35,58 @@ async fn what_does_not_finish_fails_with_a_reason() {
     let mut server = TestServer::with(setup).await;
     let (mut socket, mut http) = (server.socket().await, server.http().await);
     server.gate().close();
-    server.gate().allow(usize::MAX / 2);
-    // Endless, in a context that is long enough for it to be running still.
-    socket.create(json!({"input": "count"})).await;
-    let mut events = http.stream(json!({"input": "count 100000"})).await;
-    server.gate().open();
-    server.gate().close();
-    socket.find(None, "response.created").await;
+    let begun = http.create(json!({"input": "count", "background": true})).await.ok();
+    let mut events = http.stream(json!({"input": "count"})).await;
     events.find("response.created").await;
+    socket.create(json!({"input": "count"})).await;
+    socket.find(None, "response.created").await;
+    server.gate().allow(10);
     server.held().await;
     server.stop();
-    let engine = server.actors.engine(0);
-    // The grace passes while the step is held; then the engine is told to end.
-    tokio::time::timeout(Duration::from_millis(200), async {
-        while engine.stats().running != [0, 0] {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    // Steps go on while the grace lasts, and end with it: far too few to reach the end of the context.
+    let failing = socket.find(None, "response.failed");
+    let stepping = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            server.gate().allow(1);
         }
-    })
-    .await
-    .unwrap_err();
-    server.gate().allow(1);
-    let failed = socket.find(None, "response.failed").await;
+    };
+    let failed = tokio::select! {
+        failed = failing => failed,
+        () = stepping => unreachable!("it never ends"),
+    };
     assert_eq!(failed["response"]["status"], "failed");
     assert!(failed["response"]["error"]["message"].as_str().unwrap().contains("shutting down"), "{failed}");
     assert_eq!(socket.closed().await, Some(1001));
     events.find("response.failed").await;
     assert!(events.next().await.is_none());
     server.gate().open();
+    let directory = server.finish().await;
+    let server = TestServer::on(Setup::default(), directory).await;
+    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    let background = server.http().await.get(&path).await.ok();
+    assert_eq!(background["status"], "failed", "it is known what became of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_alone_is_waited_for() {
+    let mut server = TestServer::start().await;
+    let mut socket = server.socket().await;
+    server.gate().close();
+    socket.create(json!({"input": "say the end"})).await;
+    socket.find(None, "response.created").await;
+    server.held().await;
+    server.stop();
+    // Both are errors; which one tells whether the server has begun to close.
+    loop {
+        socket.create(json!({"input": "say more", "model": "none", "stream_id": "probe"})).await;
+        let error = socket.find(Some("probe"), "error").await;
+        if error["error"]["code"] != "model_not_found" {
+            break;
+        }
+    }
+    server.gate().open();
+    assert_eq!(text(&socket.ended(None).await), "the end", "it was not cut off");
+    assert_eq!(socket.closed().await, Some(1001));
     soon("the server ends", server.task.take().unwrap()).await.unwrap();
 }

@@ -170,6 +170,9 @@ async fn dropping_the_socket_frees_the_engine_at_once() {
     server.gate().close();
     socket.create(json!({"input": "count", "stream_id": "a"})).await;
     socket.create(json!({"input": "count 900", "stream_id": "b"})).await;
+    for lane in ["a", "b"] {
+        socket.find(Some(lane), "response.created").await;
+    }
     server.gate().allow(10);
     socket.find(Some("a"), "response.output_text.delta").await;
     socket.find(Some("b"), "response.output_text.delta").await;

@@ -156,7 +156,9 @@ async fn a_steer_whose_successor_cannot_begin_is_given_back() {
     assert_eq!(socket.ended(None).await["incomplete_details"]["reason"], "steered");
     let failed = socket.find(None, "response.steer.failed").await;
     assert_eq!((&failed["steer"]["input"], &failed["steer"]["previous_response_id"]), (&input, &id));
-    assert_eq!(text(&socket.say("say on").await), "on");
+    // What it was said to is still there.
+    socket.send(steer(&id, json!("say on"))).await;
+    assert_eq!(text(&socket.ended(None).await), "on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

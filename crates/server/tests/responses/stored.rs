@@ -118,6 +118,7 @@ async fn input_items_come_in_pages() {
     let page = http.get(&list).await.ok();
     assert_eq!(ids(&page)[0], "msg_4", "the newest first unless asked otherwise");
     assert_eq!(page["data"][0]["type"], "message");
+    http.get(&format!("{}?stream=perhaps", path(&response))).await.error(400);
     for bad in ["limit=0", "limit=101", "limit=x", "order=up"] {
         let error = http.get(&format!("{list}?{bad}")).await.error(400);
         assert!(error["message"].as_str().unwrap().len() > 5, "{bad}: {error}");

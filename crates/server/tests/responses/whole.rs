@@ -1,5 +1,7 @@
 //! `POST /v1/responses` answered whole: what a response holds, and what settings do to it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::client::{cached, text, tokens, warnings};
@@ -185,7 +187,17 @@ async fn log_probabilities_cover_the_whole_text() {
     let server = TestServer::start().await;
     let mut http = server.http().await;
     let asked = json!({"input": "say a é\u{1F600} b", "top_logprobs": 3, "include": ["message.output_text.logprobs"]});
-    let response = http.create(asked).await.ok();
+    // Token by token as far as can be: the answer must not depend on it.
+    server.gate().close();
+    let stepping = async {
+        for _ in 0..12 {
+            server.gate().allow(1);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        server.gate().open();
+    };
+    let (answer, ()) = tokio::join!(http.create(asked), stepping);
+    let response = answer.ok();
     assert_eq!(text(&response), "a é\u{1F600} b");
     let part = &response["output"][0]["content"][0];
     let mut bytes = Vec::new();
@@ -239,4 +251,24 @@ async fn a_format_is_kept_whatever_the_model_wants() {
     assert_eq!(text(&http.create(object).await.ok()), r#"{"a": [1]}"#);
     let bad = json!({"type": "json_schema", "name": "thing", "schema": {"type": "nothing"}});
     http.create(json!({"input": "x", "text": {"format": bad}})).await.error(400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_the_same_in_one_piece_and_in_many() {
+    let server = TestServer::start().await;
+    let (mut http, mut other) = (server.http().await, server.http().await);
+    let whole = http.say("say   two  words \n").await;
+    server.gate().close();
+    let mut events = other.stream(json!({"input": "say   two  words \n"})).await;
+    events.find("response.created").await;
+    for _ in 0..12 {
+        server.gate().allow(1);
+        server.held().await;
+        // Each token alone, as far as can be.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.gate().open();
+    let pieces = events.find("response.completed").await["response"].clone();
+    assert_eq!(text(&pieces), text(&whole));
+    assert_eq!(text(&whole).trim_end(), "  two  words", "nothing is added or lost");
 }
