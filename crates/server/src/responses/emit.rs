@@ -83,7 +83,12 @@ impl Emitter {
     pub fn parts(&mut self, parts: Vec<Part>, mut logprobs: Vec<LogProb>, out: &mut Vec<Event>) {
         self.logprobs.append(&mut logprobs);
         let ends_in_text = parts.last().is_none_or(|part| matches!(part, Part::Text(_)));
+        let calls_max = self.response.max_tool_calls.unwrap_or(usize::MAX);
         for part in parts {
+            if self.calls() >= calls_max {
+                // The engine is stopped at its next step; what it said until then is not wanted.
+                break;
+            }
             match part {
                 Part::Text(text) => self.text(text, out),
                 Part::Reasoning(text) => self.reasoning(text, out),
