@@ -161,5 +161,19 @@ async fn only_as_many_calls_as_were_asked_for() {
         let response = http.create(asked).await.ok();
         assert_eq!(response["output"].as_array().unwrap().len(), calls, "{body}: {response}");
         assert_eq!(response["status"], "completed", "{body}");
+        let outputs = response["output"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| json!({"type": "function_call_output", "call_id": call["call_id"], "output": "x"}));
+        let mut input: Vec<Value> = outputs.collect();
+        input.push(json!({"role": "user", "content": "recite"}));
+        let next = json!({"input": input, "previous_response_id": response["id"]});
+        // Without tools, so that what is recited is no call.
+        let recited = text(&http.create(next).await.ok());
+        if body["parallel_tool_calls"] == false {
+            let answer = recited.split("|assistant=").nth(1).unwrap().split("|tool=").next().unwrap();
+            assert_eq!(answer.matches("arguments").count(), calls, "the model sees what the client saw: {answer}");
+        }
     }
 }
