@@ -219,6 +219,10 @@ impl Generation {
         }
         let mut parts = Vec::new();
         for token in tokens {
+            if self.parser.stopped() {
+                // Nobody is shown what comes after the end, so later prompts must not hold it either.
+                break;
+            }
             self.tokens.push(token.id);
             self.parser.push(self.text.push(token.id), &mut parts);
         }

@@ -225,12 +225,13 @@ impl Server {
             let _ = std::fs::remove_file(path);
         }
         let grace = self.shared.limits.shutdown_grace;
-        if tokio::time::timeout(grace, self.doors.empty()).await.is_err() {
+        let quiet = async || tokio::join!(self.doors.empty(), self.shared.live.ended());
+        if tokio::time::timeout(grace, quiet()).await.is_err() {
             tracing::warn!("some responses did not finish in time and were ended");
         }
         self.shared.pools.close().await;
         // Streams that were ended just now still have their last words to send.
-        let _ = tokio::time::timeout(Duration::from_secs(2), self.doors.empty()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), quiet()).await;
     }
 }
 
@@ -239,15 +240,13 @@ async fn connection<S>(shared: Arc<Shared>, stream: S, router: Router, entry: En
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let counted = shared.metrics.connected(transport);
+    let _counted = shared.metrics.connected(transport);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(shared.limits.header_read).pipeline_flush(true);
-    // The entry is held by every request, so that an upgraded connection keeps its place.
-    let entry = Arc::new((entry, counted));
-    let router = router.layer(axum::Extension(Arc::clone(&entry)));
+    let place = Place { _entry: Arc::new(entry) };
+    let router = router.layer(axum::Extension(place.clone()));
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     let mut served = pin!(served);
-    drop(entry);
     tokio::select! {
         _ = served.as_mut() => {}
         () = shared.closed() => {
@@ -296,6 +295,12 @@ struct Doors {
     places_max: u32,
     per_address: usize,
     addresses: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// The place of a connection, for requests that outlive its HTTP: a WebSocket counts until it is closed.
+#[derive(Clone)]
+pub struct Place {
+    _entry: Arc<Entry>,
 }
 
 /// A place for one connection.

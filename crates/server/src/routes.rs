@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::error::ApiError;
 use crate::guard::HostError;
+use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
@@ -79,10 +80,11 @@ async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next:
 /// `GET /v1/responses`: a WebSocket, or a hint that it is one.
 async fn socket_or_hint(
     state: State<Arc<Shared>>,
+    axum::Extension(place): axum::Extension<Place>,
     upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Ok(upgrade) => socket::upgrade(state, upgrade).await,
+        Ok(upgrade) => socket::upgrade(state, place, upgrade).await,
         Err(_) => responses::upgrade_required().await,
     }
 }

@@ -1,7 +1,9 @@
 //! What tests of several crates share. Production code never depends on this crate.
 //!
-//! [`gguf`] writes small GGUF files; [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough.
+//! [`gguf`] writes small GGUF files; [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough;
+//! [`chat`] makes it one that can be talked with.
 
+pub mod chat;
 pub mod gguf;
 pub mod models;
 pub mod toy;

@@ -32,11 +32,16 @@ pub struct ToyOptions {
     pub panic_token: Option<u32>,
     /// Identity of its weights, as far as snapshots are concerned.
     pub fingerprint: u64,
+    /// When given, it names the token that follows a history; the others stay possible, for masks to fall back on.
+    pub speaker: Option<fn(&[u32]) -> u32>,
     /// When given, every step first takes one message; after the sender is dropped steps run freely.
     pub gate: Option<Receiver<()>>,
     /// When given, every step adds a line: start and number of rows of each chunk.
     pub log: Option<StepLog>,
 }
+
+/// The logit of a token that a speaker names: above all others.
+const SAID: f32 = 16.0;
 
 /// Start and number of rows of each chunk, step by step.
 pub type StepLog = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
@@ -53,6 +58,7 @@ impl Default for ToyOptions {
             fail_token: None,
             panic_token: None,
             fingerprint: 0x70f,
+            speaker: None,
             gate: None,
             log: None,
         }
@@ -93,10 +99,15 @@ impl ToyBackend {
     pub fn logits(options: &ToyOptions, history: &[u32], out: &mut Vec<f32>) {
         let recent = &history[history.len().saturating_sub(options.memory)..];
         let key = recent.iter().fold(1, |key, &token| mix(key ^ u64::from(token)));
+        let said = options.speaker.map(|speaker| u64::from(speaker(history)));
         let broken = options.nan_token.is_some_and(|token| history.last() == Some(&token));
         out.extend((0..options.vocab as u64).map(|id| {
             let unit = (mix(key.wrapping_add(id.wrapping_mul(0x9e37_79b9))) >> 40) as f32 / (1u64 << 24) as f32;
-            if broken { f32::NAN } else { unit * 8.0 - 4.0 }
+            match said {
+                _ if broken => f32::NAN,
+                Some(said) if said == id => SAID,
+                _ => unit * 8.0 - 4.0,
+            }
         }));
     }
 

@@ -19,6 +19,10 @@ pub struct Emitter {
     pub response: Response,
     tools: Arc<ToolSet>,
     open: Option<Open>,
+    /// White space that belongs to the next text, or to nothing when something else comes.
+    blank: String,
+    /// What is known of tokens whose text has not come out yet.
+    logprobs: Vec<LogProb>,
     shown: Shown,
     sequence: u64,
     stream_id: Option<Arc<str>>,
@@ -40,7 +44,16 @@ enum OpenKind {
 impl Emitter {
     /// Starts with an empty response.
     pub fn new(response: Response, tools: Arc<ToolSet>, stream_id: Option<Arc<str>>) -> Self {
-        Self { response, tools, open: None, shown: Shown::default(), sequence: 0, stream_id }
+        Self {
+            response,
+            tools,
+            open: None,
+            blank: String::new(),
+            logprobs: Vec::new(),
+            shown: Shown::default(),
+            sequence: 0,
+            stream_id,
+        }
     }
 
     /// An event with the next number.
@@ -68,9 +81,16 @@ impl Emitter {
 
     /// Takes in parts of the answer.
     pub fn parts(&mut self, parts: Vec<Part>, mut logprobs: Vec<LogProb>, out: &mut Vec<Event>) {
+        self.logprobs.append(&mut logprobs);
+        let ends_in_text = parts.last().is_none_or(|part| matches!(part, Part::Text(_)));
+        let calls_max = self.response.max_tool_calls.unwrap_or(usize::MAX);
         for part in parts {
+            if self.calls() >= calls_max {
+                // The engine is stopped at its next step; what it said until then is not wanted.
+                break;
+            }
             match part {
-                Part::Text(text) => self.text(text, std::mem::take(&mut logprobs), out),
+                Part::Text(text) => self.text(text, out),
                 Part::Reasoning(text) => self.reasoning(text, out),
                 Part::CallStart { tool } => self.call(tool, out),
                 Part::CallDelta(delta) => self.call_delta(delta, out),
@@ -79,6 +99,9 @@ impl Emitter {
                 }
             }
         }
+        if !ends_in_text {
+            self.logprobs.clear();
+        }
     }
 
     /// Closes what is open: the answer is over.
@@ -86,15 +109,17 @@ impl Emitter {
         self.close(status, "final_answer", out);
     }
 
-    fn text(&mut self, delta: String, logprobs: Vec<LogProb>, out: &mut Vec<Event>) {
+    fn text(&mut self, mut delta: String, out: &mut Vec<Event>) {
         if !matches!(&self.open, Some(Open { kind: OpenKind::Message { .. }, .. })) {
+            self.blank.push_str(&delta);
             if delta.trim().is_empty() {
-                // White space between items belongs to none.
                 return;
             }
+            delta = std::mem::take(&mut self.blank);
             self.close(Status::Completed, "commentary", out);
             self.open("msg", OpenKind::Message { logprobs: Vec::new() }, out);
         }
+        let logprobs = std::mem::take(&mut self.logprobs);
         let output_index = self.response.output.len();
         if let Some(Open { id, text, kind: OpenKind::Message { logprobs: all } }) = &mut self.open {
             text.push_str(&delta);
@@ -146,6 +171,7 @@ impl Emitter {
     }
 
     fn open(&mut self, prefix: &str, kind: OpenKind, out: &mut Vec<Event>) {
+        self.blank.clear();
         let open = Open { id: ids::new(prefix).into(), text: String::new(), kind };
         let output_index = self.response.output.len();
         let mut item = open.item(Status::InProgress, None);

@@ -72,14 +72,21 @@ pub struct Lanes {
 
 #[derive(Default)]
 struct Lane {
-    waiting: VecDeque<Create>,
+    waiting: VecDeque<Waiting>,
     running: Option<Running>,
     steers: Steers,
+}
+
+struct Waiting {
+    create: Create,
+    /// Ours, not the client's: the successor of a response that was steered.
+    successor: bool,
 }
 
 struct Running {
     /// There once the response has begun.
     id: Option<String>,
+    successor: bool,
     stop: watch::Sender<Option<Stop>>,
 }
 
@@ -118,8 +125,9 @@ impl Lanes {
         match out {
             Out::Event(_) => {}
             Out::Begun(lane, id) => {
-                if let Some(Lane { running: Some(running), .. }) = self.lanes.get_mut(&lane) {
+                if let Some(Lane { running: Some(running), steers, .. }) = self.lanes.get_mut(&lane) {
                     running.id = Some(id);
+                    steers.applied();
                 }
             }
             Out::Ended(lane, ended) => self.ended(&lane, *ended, replies),
@@ -140,7 +148,7 @@ impl Lanes {
             let error = ApiError::overloaded("this lane has too many requests waiting; wait for one to end", 1);
             return replies.push(error_event(&error.code("websocket_queue_full"), id));
         }
-        lane.waiting.push_back(create);
+        lane.waiting.push_back(Waiting { create, successor: false });
         self.advance();
     }
 
@@ -197,12 +205,17 @@ impl Lanes {
     fn ended(&mut self, id: &LaneId, ended: Ended, replies: &mut Vec<Event>) {
         self.running -= 1;
         let lane = self.lanes.entry(id.clone()).or_default();
-        let response = lane.running.take().and_then(|running| running.id);
+        let running = lane.running.take();
+        let successor = running.as_ref().is_some_and(|running| running.successor);
+        let response = running.and_then(|running| running.id);
         let failed = match &ended.turn {
             Ok(turn) => turn.response.status == Status::Failed,
             Err(error) => {
-                replies.push(error_event(error, id.clone()));
-                true
+                lane.steers.give_back(error, id.clone(), replies);
+                if !successor {
+                    replies.push(error_event(error, id.clone()));
+                }
+                !successor
             }
         };
         if failed {
@@ -236,7 +249,8 @@ impl Lanes {
             request.input = input;
             request.previous_response_id = Some(previous.to_owned());
             let stream_id = local.lane.as_deref().map(str::to_owned);
-            lane.waiting.push_front(Create { request, generate: true, stream_id });
+            let create = Create { request, generate: true, stream_id };
+            lane.waiting.push_front(Waiting { create, successor: true });
             self.advance();
         } else {
             self.shared.metrics.steered(SteerOutcome::Pending);
@@ -274,14 +288,15 @@ impl Lanes {
             if lane.running.is_some() {
                 continue;
             }
-            if let Some(create) = lane.waiting.pop_front() {
-                self.start(id, create);
+            if let Some(waiting) = lane.waiting.pop_front() {
+                self.start(id, waiting);
             }
         }
         while self.tasks.try_join_next().is_some() {}
     }
 
-    fn start(&mut self, id: LaneId, mut create: Create) {
+    fn start(&mut self, id: LaneId, waiting: Waiting) {
+        let Waiting { mut create, successor } = waiting;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let previous = create.request.previous_response_id.clone();
         if let Some(previous) = &previous {
@@ -289,7 +304,7 @@ impl Lanes {
             create.request.input.append(&mut lane.steers.take(previous));
         }
         let (stop, stopped) = watch::channel(None);
-        lane.running = Some(Running { id: None, stop });
+        lane.running = Some(Running { id: None, successor, stop });
         self.running += 1;
         let parent = previous.and_then(|id| self.local.get(&id)).map(|local| Arc::clone(&local.turn));
         let task = Task { shared: Arc::clone(&self.shared), lane: id, out: self.out.clone(), stopped };

@@ -99,14 +99,19 @@ impl Live {
         lock(&self.entries).iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Forgets a response, stopping it first.
+    /// Waits until all have ended.
+    pub async fn ended(&self) {
+        let entries: Vec<Arc<Entry>> = lock(&self.entries).iter().cloned().collect();
+        for entry in entries {
+            entry.ended().await;
+        }
+    }
+
+    /// Forgets a response.
     pub fn remove(&self, id: &str) -> bool {
         let mut entries = lock(&self.entries);
-        let Some(index) = entries.iter().position(|entry| entry.id == id) else { return false };
-        if let Some(entry) = entries.remove(index) {
-            entry.cancel();
-        }
-        true
+        let index = entries.iter().position(|entry| entry.id == id);
+        index.is_some_and(|index| entries.remove(index).is_some())
     }
 
     fn add(&self, entry: &Arc<Entry>) -> Option<()> {

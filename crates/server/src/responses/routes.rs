@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::responses::{CreateResponse, OutputItem, Status};
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -105,8 +106,9 @@ pub struct Reading {
 pub async fn get(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
-    Query(reading): Query<Reading>,
+    reading: Result<Query<Reading>, QueryRejection>,
 ) -> Result<Response, ApiError> {
+    let Query(reading) = reading.map_err(bad_query)?;
     let from = reading.starting_after.map_or(0, |number| number + 1);
     if let Some(entry) = shared.live.find(&id) {
         if reading.stream != Some(true) {
@@ -125,6 +127,11 @@ pub async fn get(
 
 /// `DELETE /v1/responses/{id}`.
 pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    if let Some(entry) = shared.live.find(&id) {
+        // It is stored when it ends, so its end comes before the deletion.
+        entry.cancel();
+        entry.ended().await;
+    }
     let live = shared.live.remove(&id);
     let stored = shared.turns.delete(&id).await?;
     match live || stored {
@@ -162,8 +169,9 @@ pub struct Paging {
 pub async fn input_items(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
-    Query(paging): Query<Paging>,
+    paging: Result<Query<Paging>, QueryRejection>,
 ) -> Result<Response, ApiError> {
+    let Query(paging) = paging.map_err(bad_query)?;
     let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
     let limit = match paging.limit.unwrap_or(20) {
         limit @ 1..=100 => limit,
@@ -222,6 +230,11 @@ pub async fn find_turn(shared: &Shared, id: &str) -> Result<Option<Arc<Turn>>, A
         return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
     }
     shared.turns.find(id).await
+}
+
+/// A query that cannot be read, in the form of every other error.
+fn bad_query(error: QueryRejection) -> ApiError {
+    ApiError::bad_request(error.body_text())
 }
 
 fn response_not_found(id: &str) -> ApiError {

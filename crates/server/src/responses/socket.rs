@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::lanes::{Lanes, Out};
 use crate::body;
 use crate::error::ApiError;
+use crate::listen::Place;
 use crate::metrics::Transport;
 use crate::shared::Shared;
 
@@ -27,12 +28,13 @@ use crate::shared::Shared;
 const PINGS_MAX: u32 = 2;
 
 /// `GET /v1/responses`, upgraded.
-pub async fn upgrade(State(shared): State<Arc<Shared>>, upgrade: WebSocketUpgrade) -> Response {
+pub async fn upgrade(State(shared): State<Arc<Shared>>, place: Place, upgrade: WebSocketUpgrade) -> Response {
     let bytes = shared.limits.websocket_message_bytes;
     let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes);
     let mut response = upgrade.on_upgrade(move |socket| async move {
         let _counted = shared.metrics.connected(Transport::WebSocket);
         serve(shared, socket).await;
+        drop(place);
     });
     response.headers_mut().insert("x-flint-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response

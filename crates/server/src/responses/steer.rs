@@ -11,12 +11,15 @@ use api::responses::{Event, EventKind, InputItem, OutputItem, Steer};
 use serde_json::{Value, json};
 
 use super::lanes::LaneId;
+use crate::error::ApiError;
 use crate::ids;
 
 /// The steers of one lane.
 #[derive(Default)]
 pub struct Steers {
     accepted: Vec<Accepted>,
+    /// Part of a request that has not begun yet.
+    applying: Vec<Accepted>,
 }
 
 struct Accepted {
@@ -61,10 +64,26 @@ impl Steers {
         self.accepted.iter().any(|steer| steer.state.previous_response_id == response)
     }
 
-    /// Takes all that was said to this response.
+    /// Takes all that was said to this response, for the request that follows it.
     pub fn take(&mut self, response: &str) -> Vec<Value> {
-        let taken = self.accepted.extract_if(.., |steer| steer.state.previous_response_id == response);
-        taken.flat_map(|steer| steer.items).collect()
+        let taken: Vec<Accepted> =
+            self.accepted.extract_if(.., |steer| steer.state.previous_response_id == response).collect();
+        let items = taken.iter().flat_map(|steer| steer.items.iter().cloned()).collect();
+        self.applying.extend(taken);
+        items
+    }
+
+    /// The request they are part of has begun: they are applied.
+    pub fn applied(&mut self) {
+        self.applying.clear();
+    }
+
+    /// Gives back what was part of a request that could not begin.
+    pub fn give_back(&mut self, error: &ApiError, lane: LaneId, replies: &mut Vec<Event>) {
+        for steer in self.applying.drain(..) {
+            let state = SteerState { input: Some(steer.input), ..steer.state };
+            replies.push(event(EventKind::SteerFailed { steer: state, error: error.payload() }, lane.clone()));
+        }
     }
 
     /// Tells that steers of this response wait for the results of its calls.

@@ -36,10 +36,11 @@ impl Turn {
         turns
     }
 
-    /// What is stored of it. Turns before it that were not stored become part of its input.
-    fn record(self: &Arc<Self>) -> Record {
+    /// What is stored of it. Turns before it that are not stored become part of its input; all of them when it is to
+    /// stand `alone`.
+    fn record(self: &Arc<Self>, alone: bool) -> Record {
         let unstored: Vec<Arc<Turn>> = std::iter::successors(self.parent.clone(), |turn| turn.parent.clone())
-            .take_while(|turn| !turn.response.store)
+            .take_while(|turn| alone || !turn.response.store)
             .collect();
         let oldest = unstored.last().unwrap_or(self);
         let parent = oldest.parent.as_ref().map(|parent| parent.response.id.clone());
@@ -113,13 +114,15 @@ impl Turns {
         self.remember(Arc::clone(&turn));
         let store = Arc::clone(&self.store);
         self.blocking(move || {
-            let record = turn.record();
-            let kept = match store.put(&record) {
+            let record = turn.record(false);
+            let put = match store.put(&record) {
+                // The turn before it was deleted or evicted while this one was made.
+                Err(StoreError::NoParent { .. }) => store.put(&turn.record(true)),
                 // It was kept before it was whole.
                 Err(StoreError::Exists(_)) => store.update_response(&record.id, &record.response, &record.tokens),
-                other => other,
+                put => put,
             };
-            kept.map_err(|error| error.to_string())
+            put.map_err(|error| error.to_string())
         })
         .await
     }

@@ -1,0 +1,18 @@
+//! The server as its clients meet it: real sockets, real engines, a model that says what it is told.
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+
+mod background;
+mod client;
+mod errors;
+mod guard;
+mod lanes;
+mod pools;
+mod sessions;
+mod shutdown;
+mod socket;
+mod steer;
+mod stored;
+mod stream;
+mod support;
+mod tools;
+mod whole;
