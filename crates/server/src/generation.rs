@@ -17,6 +17,7 @@ use crate::pool::Pool;
 use crate::tools::ToolSet;
 
 /// What to generate.
+#[derive(Clone)]
 pub struct Job {
     /// Tokens to start from.
     pub prompt: Vec<u32>,
