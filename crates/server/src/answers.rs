@@ -179,10 +179,9 @@ impl Answers {
     fn settle(&mut self, index: usize) {
         let Some(generation) = self.running[index].take() else { return };
         let answer = &self.all[index];
-        let by_itself = |finished: &Finished| {
-            // A stop text is no part of the tokens, so they would not say where the turn ended.
-            matches!(finished.reason, FinishReason::StopToken(_) | FinishReason::Cancelled)
-        };
+        // A stop text is no part of the tokens, and an answer that was cut off behind a call lacks the call's end:
+        // only what the model ended itself is worth repeating.
+        let by_itself = |finished: &Finished| matches!(finished.reason, FinishReason::StopToken(_));
         if answer.finished.as_ref().is_some_and(by_itself) {
             let mut recall = self.pool.recall.lock().unwrap_or_else(PoisonError::into_inner);
             recall.remember(&answer.shown(), generation.tokens());

@@ -139,7 +139,8 @@ fn tools(more: Value) -> Value {
 #[test]
 fn a_call_is_made_answered_and_read_only_once() {
     let choice = json!({"type": "function", "function": {"name": "weather"}});
-    let body = tools(json!({"tool_choice": choice, "messages": [{"role": "user", "content": "in a round"}]}));
+    let messages = json!([{"role": "user", "content": "in a round"}]);
+    let body = tools(json!({"tool_choice": choice, "messages": messages, "parallel_tool_calls": true}));
     let answer = post(PATH, &body).ok();
     let message = &answer["choices"][0]["message"];
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
