@@ -12,6 +12,7 @@ use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
 use tokio::sync::Notify;
 
+use crate::begins::Begins;
 use crate::error::ApiError;
 use crate::pool::Pool;
 use crate::tools::ToolSet;
@@ -33,6 +34,8 @@ pub struct Job {
     pub grammar: Option<Grammar>,
     /// How the answer is read.
     pub answer: AnswerOptions,
+    /// Text that the answer begins with, in whatever tokens the model likes; not together with a grammar.
+    pub begin: String,
 }
 
 impl Job {
@@ -46,6 +49,19 @@ impl Job {
             lane: Lane::Interactive,
             grammar: None,
             answer: AnswerOptions::default(),
+            begin: String::new(),
+        }
+    }
+
+    /// What the engine holds the answer to.
+    fn constraint(&self, pool: &Pool) -> Option<Box<dyn Constraint>> {
+        match &self.grammar {
+            Some(grammar) => Some(Box::new(Held(grammar.matcher()))),
+            None if self.begin.is_empty() => None,
+            None => {
+                let vocabulary = Arc::clone(pool.tokenizer.vocabulary());
+                Some(Box::new(Begins::new(vocabulary, pool.engine.info().vocab, &self.begin)))
+            }
         }
     }
 }
@@ -108,13 +124,14 @@ impl Generation {
         let vocabulary = pool.tokenizer.vocabulary();
         let room = pool.facts.context - prompt_tokens;
         let usual = if pool.limits.output_tokens > 0 { pool.limits.output_tokens.min(room) } else { room };
+        let constraint = job.constraint(pool);
         let request = Request {
             max_tokens: job.max_tokens.map_or(usual, |tokens| tokens.min(room)),
             sampling: job.sampling,
             stop_tokens: vocabulary.stops().to_vec(),
             stop_strings: job.stop.into_iter().map(String::into_bytes).collect(),
             lane: job.lane,
-            constraint: job.grammar.map(|grammar| Box::new(Held(grammar.matcher())) as Box<dyn Constraint>),
+            constraint,
             on_ready: Some(Box::new(move || wake.notify_one())),
             ..Request::new(job.prompt, 0)
         };

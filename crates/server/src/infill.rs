@@ -1,7 +1,8 @@
 //! `POST /infill`, as llama.vim and llama.vscode call llama.cpp: the text in a gap, quickly or not at all.
 //!
 //! What was typed on the current line stands at the very end of the prompt, so that a key press leaves everything
-//! before it cached. A prompt that is too long loses its far ends, which the answer says in `truncated`.
+//! before it cached; its last word is asked for again ([`crate::begins`]). A prompt that is too long loses its far ends,
+//! which the answer says in `truncated`.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use axum::extract::State;
 use axum::response::Response;
 use engine::{FinishReason, Finished, Lane};
 use serde_json::{Map, Value, json};
-use text::{ExtraFile, Infill, TextError, write_infill};
+use text::{ExtraFile, Infill, Special, TextError, write_infill};
 use tokio::time::Instant;
 
 use crate::answers::{Answer, Answers, Delta, Step};
@@ -28,6 +29,9 @@ use crate::{body, facts, sse, streamed};
 /// Tokens kept free for an answer without a limit of its own.
 const ANSWER_ROOM: usize = 256;
 
+/// Longest word that is asked for again.
+const WORD_BYTES: usize = 64;
+
 /// `POST /infill`.
 pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let request = InfillRequest::read(body::fields(body, &shared.limits).await?)?;
@@ -37,8 +41,9 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         tokio::task::spawn_blocking(move || prepare(&pool, &request)).await
     };
     let (job, truncated) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    let skip = job.begin.len();
     let mut answers = Answers::start(&pool, vec![job], &Arc::new(ToolSet::default()), "call")?;
-    let mut fill = Fill::new(pool, request, truncated);
+    let mut fill = Fill::new(pool, request, truncated, skip);
     if fill.request.stream {
         return Ok(streamed::response(answers, fill));
     }
@@ -64,12 +69,16 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
 fn prepare(pool: &Pool, request: &InfillRequest) -> Result<(Job, bool), ApiError> {
     let extra: Vec<ExtraFile<'_>> =
         request.extra.iter().map(|file| ExtraFile { filename: &file.filename, text: &file.text }).collect();
-    let room = request.n_predict.unwrap_or(ANSWER_ROOM).clamp(1, pool.facts.context / 2);
+    let (typed, begin) = split_word(&request.prompt);
+    // What is asked for again is not taken from what the client wants.
+    let again = pool.tokenizer.encode(begin, Special::Plain).len();
+    let max_tokens = request.n_predict.map(|count| if count == 0 { 0 } else { count + again });
+    let room = max_tokens.unwrap_or(ANSWER_ROOM).clamp(1, pool.facts.context / 2);
     let tokens_max = pool.facts.context.saturating_sub(room + 1);
     let gap = Infill {
         prefix: &request.prefix,
         suffix: &request.suffix,
-        prompt: &request.prompt,
+        prompt: typed,
         extra: &extra,
         repo: None,
         tokens_max: usize::MAX,
@@ -84,13 +93,22 @@ fn prepare(pool: &Pool, request: &InfillRequest) -> Result<(Job, bool), ApiError
         prompt = write_infill(&pool.tokenizer, &Infill { tokens_max, ..gap }).map_err(refused)?;
     }
     let job = Job {
-        max_tokens: request.n_predict,
+        max_tokens,
         sampling: facts::sampling(&request.sampling, None),
         stop: request.stop.clone(),
         lane: Lane::Interactive,
+        begin: begin.to_owned(),
         ..Job::new(prompt)
     };
     Ok((job, truncated))
+}
+
+/// Cuts off the last word, with the character before it, which often belongs to the same token.
+fn split_word(text: &str) -> (&str, &str) {
+    let word = text.trim_end_matches(|letter: char| letter.is_alphanumeric() || letter == '_').len();
+    let before = text[..word].chars().next_back().filter(|letter| *letter != '\n').map_or(0, char::len_utf8);
+    let cut = word - before;
+    if text.len() - cut > WORD_BYTES { (text, "") } else { text.split_at(cut) }
 }
 
 /// Holds back the start of a line until it is clear how far it is indented.
@@ -148,13 +166,15 @@ struct Fill {
     reading_since: Option<Instant>,
     writing_since: Option<Instant>,
     late: bool,
+    /// Bytes at the start of the answer that the client has already.
+    skip: usize,
 }
 
 impl Fill {
-    fn new(pool: Arc<Pool>, request: InfillRequest, truncated: bool) -> Self {
+    fn new(pool: Arc<Pool>, request: InfillRequest, truncated: bool, skip: usize) -> Self {
         let lines = Lines { indent: request.n_indent, ..Lines::default() };
         let content = String::new();
-        Self { pool, request, truncated, content, lines, reading_since: None, writing_since: None, late: false }
+        Self { pool, request, truncated, content, lines, reading_since: None, writing_since: None, late: false, skip }
     }
 
     /// Takes in text and gives what may be shown of it.
@@ -167,7 +187,10 @@ impl Fill {
         let mut shown = String::new();
         for delta in deltas {
             if let Delta::Text { text, .. } = delta {
-                shown.push_str(&self.lines.push(&text));
+                // Texts come in whole characters, and what is skipped is whole characters too.
+                let known = self.skip.min(text.len());
+                self.skip -= known;
+                shown.push_str(&self.lines.push(&text[known..]));
             }
         }
         self.content.push_str(&shown);
@@ -287,6 +310,24 @@ impl Wire for Fill {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_word_is_cut_off_with_what_stands_before_it() {
+        for (text, want) in [
+            ("", ("", "")),
+            ("    retu", ("   ", " retu")),
+            ("x", ("", "x")),
+            ("a.b_c1", ("a", ".b_c1")),
+            ("f(", ("f", "(")),
+            ("    ", ("   ", " ")),
+            ("a\nb", ("a\n", "b")),
+            ("\tdéj", ("", "\tdéj")),
+        ] {
+            assert_eq!(split_word(text), want);
+        }
+        let long = "x".repeat(WORD_BYTES + 1);
+        assert_eq!(split_word(&long), (long.as_str(), ""));
+    }
 
     #[test]
     fn lines_end_where_the_indent_does() {

@@ -5,6 +5,7 @@
 //! which knows tokens, and below whoever decides which models there are ([`pool::Loader`]).
 
 mod answers;
+mod begins;
 pub mod body;
 mod chat;
 mod completions;

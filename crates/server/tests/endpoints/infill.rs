@@ -16,7 +16,8 @@ fn a_gap_is_filled_and_accounted_for() {
     let answer = post(PATH, &ask(json!({"samplers": ["top_k"], "cache_prompt": true, "logit_bias": only(97)}))).ok();
     assert_eq!((&answer["content"], &answer["stop"]), (&json!("a".repeat(12)), &json!(true)));
     assert_eq!((&answer["stop_type"], &answer["truncated"]), (&json!("limit"), &json!(false)));
-    assert_eq!((&answer["tokens_predicted"], &answer["tokens_evaluated"]), (&json!(12), &json!(12)));
+    // The last word, ` x`, is not read but written again.
+    assert_eq!((&answer["tokens_predicted"], &answer["tokens_evaluated"]), (&json!(14), &json!(10)));
     for name in ["prompt_n", "prompt_ms", "prompt_per_second", "predicted_n", "predicted_ms", "predicted_per_second"] {
         assert!(answer["timings"][name].is_number(), "{name}");
     }
@@ -30,7 +31,7 @@ fn a_gap_is_filled_and_accounted_for() {
 fn only_the_fields_that_were_asked_for() {
     let fields = json!(["content", "timings/predicted_n", "nothing/here"]);
     let answer = post(PATH, &ask(json!({"logit_bias": only(97), "response_fields": fields}))).ok();
-    assert_eq!(answer, json!({"content": "a".repeat(12), "timings/predicted_n": 12}));
+    assert_eq!(answer, json!({"content": "a".repeat(12), "timings/predicted_n": 14}));
 }
 
 #[test]
@@ -46,12 +47,12 @@ fn nothing_predicted_warms_the_cache() {
 #[test]
 fn an_answer_ends_with_its_time_and_its_indent() {
     // All lines are empty, and the time is over at once.
-    let body = json!({"n_predict": 4000, "t_max_predict_ms": 0.001, "logit_bias": only(10)});
+    let body = json!({"n_predict": 8000, "t_max_predict_ms": 0.001, "logit_bias": only(10)});
     let answer = post(PATH, &ask(body)).ok();
-    assert!(answer["tokens_predicted"].as_u64().unwrap() < 4000);
+    assert!(answer["tokens_predicted"].as_u64().unwrap() < 8000);
     assert_eq!(answer["stop_type"], "limit");
     let unhurried = post(PATH, &ask(json!({"t_max_predict_ms": 0.001, "logit_bias": only(97)}))).ok();
-    assert_eq!(unhurried["tokens_predicted"], 12, "without a new line there is no end to time");
+    assert_eq!(unhurried["tokens_predicted"], 14, "without a new line there is no end to time");
 }
 
 #[test]
