@@ -49,8 +49,7 @@ pub struct ChatRequest {
 }
 
 /// Fields that need no action here: identity and routing of the client's own, or wishes that are met anyway.
-const HARMLESS: &[&str] =
-    &["user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "modalities"];
+const HARMLESS: &[&str] = &["user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"];
 
 impl ChatRequest {
     /// Reads a request from its fields.
@@ -99,6 +98,10 @@ impl ChatRequest {
         }
         if fields.take_value("prediction").is_some() {
             self.warnings.push("`prediction` was ignored: the answer was generated without it".to_owned());
+        }
+        let modalities: Vec<String> = fields.take("modalities")?.unwrap_or_default();
+        for other in modalities.iter().filter(|name| *name != "text") {
+            self.warnings.push(format!("`modalities: {other}` was ignored: this model writes only text"));
         }
         if fields.take_value("verbosity").is_some() {
             self.warnings.push("`verbosity` was ignored: this model has no such setting".to_owned());

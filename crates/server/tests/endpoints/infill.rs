@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{CONTEXT, only, post, with};
+use crate::support::{CONTEXT, XA, only, post, with};
 
 const PATH: &str = "/infill";
 
@@ -25,6 +25,16 @@ fn a_gap_is_filled_and_accounted_for() {
     assert_eq!(same["content"], answer["content"]);
     let word = post(PATH, &ask(json!({"logit_bias": only(97), "stop": ["aaa"]}))).ok();
     assert_eq!((&word["stop_type"], &word["stopping_word"]), (&json!("word"), &json!("aaa")));
+}
+
+#[test]
+fn a_word_in_part_is_completed_by_a_token_that_begins_with_it() {
+    // `  x` ends in ` x`, which the token ` xa` completes; the client has ` x` already.
+    let answer = post(PATH, &ask(json!({"logit_bias": only(XA), "n_predict": 1}))).ok();
+    assert_eq!(answer["content"], "a xa xa");
+    // Nothing but the word may come first, however likely.
+    let answer = post(PATH, &ask(json!({"prompt": "  yz", "logit_bias": only(XA), "n_predict": 1}))).ok();
+    assert_eq!((&answer["content"], &answer["tokens_predicted"]), (&json!(" xa"), &json!(4)));
 }
 
 #[test]

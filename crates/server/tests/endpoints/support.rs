@@ -22,8 +22,8 @@ pub const CONTEXT: usize = 8192;
 
 const TEMPLATE: &str = include_str!("../../../text/tests/golden/qwen2.5-coder-0.5b.jinja");
 
-/// Tokens that are no text, from id 256 on, and the kind of each.
-const SPECIAL: [(&str, i32); 9] = [
+/// Tokens from id 256 on, and the kind of each: those that are no text, and ` xa`.
+const SPECIAL: [(&str, i32); 10] = [
     ("<|im_end|>", 3),
     ("<|im_start|>", 3),
     ("<|endoftext|>", 3),
@@ -33,10 +33,14 @@ const SPECIAL: [(&str, i32); 9] = [
     ("<|fim_suffix|>", 3),
     ("<|fim_middle|>", 3),
     ("<|fim_pad|>", 3),
+    ("\u{120}xa", 1),
 ];
 
 /// Ends an answer.
 pub const IM_END: u32 = 256;
+
+/// ` xa` in one token, which no prompt is ever encoded to.
+pub const XA: u32 = 265;
 
 /// One model that fills gaps, and one that cannot.
 struct Toys;
