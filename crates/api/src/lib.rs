@@ -4,9 +4,15 @@
 //! a field nobody knows can be named in a warning. What is sent is plain serde structs, which the client reads back
 //! with the same types. Nothing here decides anything.
 
+pub mod chat;
+pub mod completions;
 pub mod error;
 pub mod fields;
+pub mod infill;
+pub mod messages;
 pub mod responses;
+pub mod sampling;
 
 pub use error::{ErrorBody, ErrorPayload};
 pub use fields::{FieldError, Fields};
+pub use sampling::SamplingFields;

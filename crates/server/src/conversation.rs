@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use api::responses::{InputItem, OutputItem, Role};
+use api::chat::{ChatMessage, PastCall};
+use api::responses::{Content, InputItem, OutputItem, Role};
 use serde_json::Value;
 use text::{ChatRequest, Message, ToolCall};
 
@@ -60,18 +61,43 @@ impl Conversation {
         }
     }
 
-    /// Adds an answer as a client of another protocol gives it back.
-    pub fn assistant(&mut self, pool: &Pool, text: String, calls: Vec<(String, String, String)>) {
-        self.close(None);
-        let open = self.open.get_or_insert_default();
-        open.shown.text = text;
-        for (id, name, arguments) in calls {
-            self.calls.push((id, false));
-            let open = self.open.get_or_insert_default();
-            open.shown.calls.push((name.clone(), arguments.clone()));
-            open.calls.push(Call { flat: name, input: arguments, custom: false });
+    /// Adds the messages of a client that sends its whole history. `pool` finds the tokens of answers in it.
+    pub fn messages(
+        &mut self,
+        messages: Vec<ChatMessage>,
+        pool: &Pool,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        let mut read = |content: Content| {
+            note_unread(&content, warnings);
+            content.text
+        };
+        for message in messages {
+            match message {
+                ChatMessage::Operator(content) => self.add(Message::system(read(content))),
+                ChatMessage::User(content) => self.add(Message::user(read(content))),
+                ChatMessage::Assistant { content, reasoning, calls } => {
+                    self.close(None);
+                    let shown = Shown { text: read(content), calls: Vec::new() };
+                    let mut open = Open { shown, reasoning, calls: Vec::new() };
+                    for PastCall { id, name, input, custom } in calls {
+                        self.calls.extend(id.map(|id| (id, false)));
+                        open.shown.calls.push((name.clone(), input.clone()));
+                        open.calls.push(Call { flat: name, input, custom });
+                    }
+                    self.open = Some(open);
+                    self.close(Some(pool));
+                }
+                ChatMessage::Result { call_id: Some(id), output, .. } => {
+                    let named = |error: ApiError| ApiError { param: Some("messages".to_owned()), ..error };
+                    self.output(&id, read(output)).map_err(named)?;
+                }
+                ChatMessage::Result { name, output, .. } => {
+                    self.add(Message { name, ..Message::tool(read(output)) });
+                }
+            }
         }
-        self.close(Some(pool));
+        Ok(())
     }
 
     /// Adds the result of a call.
@@ -231,6 +257,12 @@ impl Conversation {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Says what a model that reads only text was not shown.
+fn note_unread(content: &Content, warnings: &mut Vec<String>) {
+    let told = content.unread.iter().map(|kind| format!("`{kind}` was left out: this model reads only text"));
+    warnings.extend(told);
 }
 
 impl Open {

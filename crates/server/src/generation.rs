@@ -12,6 +12,7 @@ use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
 use tokio::sync::Notify;
 
+use crate::begins::Begins;
 use crate::error::ApiError;
 use crate::pool::Pool;
 use crate::tools::ToolSet;
@@ -24,6 +25,7 @@ const GATHER: Duration = Duration::from_millis(1);
 const FAST: u32 = 8;
 
 /// What to generate.
+#[derive(Clone)]
 pub struct Job {
     /// Tokens to start from.
     pub prompt: Vec<u32>,
@@ -39,6 +41,8 @@ pub struct Job {
     pub grammar: Option<Grammar>,
     /// How the answer is read.
     pub answer: AnswerOptions,
+    /// Text that the answer begins with, in whatever tokens the model likes; not together with a grammar.
+    pub begin: String,
 }
 
 impl Job {
@@ -52,6 +56,7 @@ impl Job {
             lane: Lane::Interactive,
             grammar: None,
             answer: AnswerOptions::default(),
+            begin: String::new(),
         }
     }
 }
@@ -113,6 +118,21 @@ struct Spec {
     stop: Vec<Vec<u8>>,
     lane: Lane,
     grammar: Option<Grammar>,
+    begin: String,
+}
+
+impl Spec {
+    /// What the engine holds the answer to.
+    fn constraint(&self, pool: &Pool) -> Option<Box<dyn Constraint>> {
+        match &self.grammar {
+            Some(grammar) => Some(Box::new(Held(grammar.matcher()))),
+            None if self.begin.is_empty() => None,
+            None => {
+                let vocabulary = Arc::clone(pool.tokenizer.vocabulary());
+                Some(Box::new(Begins::new(vocabulary, pool.engine.info().vocab, &self.begin)))
+            }
+        }
+    }
 }
 
 impl Generation {
@@ -131,6 +151,7 @@ impl Generation {
             stop: job.stop.into_iter().map(String::into_bytes).collect(),
             lane: job.lane,
             grammar: job.grammar,
+            begin: job.begin,
         };
         let ready = Arc::new(Notify::new());
         let prompt: Arc<[u32]> = job.prompt.into();
@@ -276,10 +297,10 @@ fn merge(parts: &mut Vec<Part>) {
 /// Submits a sequence that has said `said` already.
 fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<Notify>) -> Result<Stream, ApiError> {
     let wake = Arc::clone(ready);
-    let mut held = spec.grammar.as_ref().map(|grammar| Held(grammar.matcher()));
-    if let Some(held) = &mut held {
+    let mut constraint = spec.constraint(pool);
+    if let Some(constraint) = &mut constraint {
         for &token in said {
-            held.accept(token).map_err(ApiError::internal)?;
+            constraint.accept(token).map_err(ApiError::internal)?;
         }
     }
     let request = Request {
@@ -288,7 +309,7 @@ fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<No
         stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),
         lane: spec.lane,
-        constraint: held.map(|held| Box::new(held) as Box<dyn Constraint>),
+        constraint,
         on_ready: Some(Box::new(move || wake.notify_one())),
         ..Request::new([prompt, said].concat(), 0)
     };

@@ -4,13 +4,20 @@
 //! prompts, [`generation`] turns tokens into typed parts, [`pool`] holds the models. The crate stays above the engine,
 //! which knows tokens, and below whoever decides which models there are ([`pool::Loader`]).
 
+mod answers;
+mod begins;
 pub mod body;
+mod chat;
+mod completions;
 pub mod conversation;
 pub mod error;
+mod facts;
 pub mod generation;
 pub mod guard;
 mod ids;
+mod infill;
 mod listen;
+mod messages;
 pub mod metrics;
 mod models;
 pub mod pool;
@@ -21,6 +28,7 @@ pub mod sessions;
 mod shared;
 mod sse;
 pub mod store;
+mod streamed;
 pub mod telemetry;
 pub mod tools;
 

@@ -16,7 +16,7 @@ use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, metrics, models};
+use crate::{body, chat, completions, infill, messages, metrics, models};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -27,6 +27,12 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
+        .route("/v1/chat/completions", post(chat::create))
+        .route("/v1/completions", post(completions::create))
+        .route("/infill", post(infill::create))
+        .route("/v1/infill", post(infill::create))
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count_tokens))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))

@@ -63,7 +63,8 @@ impl Tool {
         tools.iter().enumerate().map(read).collect()
     }
 
-    fn read(path: &str, tool: &Value) -> Result<Self, FieldError> {
+    /// Reads one tool.
+    pub fn read(path: &str, tool: &Value) -> Result<Self, FieldError> {
         let mut fields = Fields::at(path, tool.clone())?;
         match fields.need::<String>("type")?.as_str() {
             "function" => Ok(Self::Function {

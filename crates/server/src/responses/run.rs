@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::responses::{
-    CreateResponse, Event, EventKind, Flint, IncompleteDetails, Response, ResponseError, Status, TextFormat, Timings,
-    Usage,
+    CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, TextFormat, Timings, Usage,
 };
-use engine::{FinishReason, Finished, Lane, Miss, Started};
+use engine::{FinishReason, Finished, Started};
 use serde_json::Value;
 use text::grammar::GrammarSource;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -22,11 +21,11 @@ use super::turn::Turn;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{self, Generation, Job, Piece};
-use crate::ids;
 use crate::pool::Pool;
 use crate::sessions;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
+use crate::{facts, ids};
 
 /// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -123,7 +122,7 @@ impl Run {
         let (job, mut more) = prepared?;
         warnings.append(&mut more);
         let mut response = settings::response(&request, &pool, parent.as_deref());
-        response.flint = Some(Box::new(facts(&pool, origin.transport, warnings)));
+        response.flint = Some(Box::new(facts::served(&pool, origin.transport, warnings)));
         let started = Generation::start(&pool, job);
         let (generation, failure) = match started {
             Ok(generation) => (Some(generation), None),
@@ -316,7 +315,7 @@ impl Run {
         self.started = true;
         self.set_place(None);
         if let Some(flint) = &mut self.emitter.response.flint {
-            flint.cache_miss = started.miss.map(|miss| describe(&self.pool, miss));
+            flint.cache_miss = started.miss.map(|miss| facts::describe(&self.pool, miss));
             flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
         }
         if self.emitter.response.status == Status::Queued {
@@ -338,7 +337,7 @@ impl Run {
             (FinishReason::Length | FinishReason::ContextFull, _) => (Status::Incomplete, Some("max_output_tokens")),
             (reason, _) => {
                 self.account(finished);
-                let (code, message) = failure(reason);
+                let (code, message) = facts::failure(reason);
                 return self.fail(code, message);
             }
         };
@@ -409,7 +408,7 @@ impl Run {
     }
 
     fn account(&mut self, finished: &Finished) {
-        let (used, time) = (finished.usage, finished.timings);
+        let used = finished.usage;
         let mut usage = Usage {
             input_tokens: used.prompt,
             output_tokens: used.generated,
@@ -422,23 +421,9 @@ impl Run {
             usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
         }
         self.emitter.response.usage = Some(usage);
-        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
-        let decode_rate = match time.decode.as_secs_f64() {
-            seconds if seconds > 0.0 && used.generated > 1 => (used.generated - 1) as f64 / seconds,
-            _ => 0.0,
-        };
         if let Some(flint) = &mut self.emitter.response.flint {
             let restored_tokens = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
-            flint.timings = Some(Timings {
-                queue_ms: ms(time.queued),
-                prefill_ms: ms(time.prefill),
-                first_token_ms: ms(time.first_token),
-                decode_ms: ms(time.decode),
-                decode_rate: (decode_rate * 100.0).round() / 100.0,
-                restored_tokens,
-                drafted_tokens: used.drafted,
-                accepted_tokens: used.accepted,
-            });
+            flint.timings = Some(Timings { restored_tokens, ..facts::timings(finished) });
         }
     }
 }
@@ -525,50 +510,4 @@ fn append(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn facts(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
-    Flint {
-        served_model: pool.facts.served_model.clone(),
-        weights: format!("{:016x}", pool.facts.fingerprint),
-        quantisation: pool.facts.quantisation.clone(),
-        context: pool.facts.context,
-        transport: transport.to_owned(),
-        warnings,
-        ..Flint::default()
-    }
-}
-
-/// Why a prompt was not cached whole, in words.
-fn describe(pool: &Pool, miss: Miss) -> String {
-    let text = |id: u32| String::from_utf8_lossy(pool.tokenizer.vocabulary().token_bytes(id)).into_owned();
-    match miss {
-        Miss::Uncached { position } => format!("nothing that starts this way was cached beyond token {position}"),
-        Miss::Different { position, cached, wanted } => format!(
-            "the closest cached prompt differs at token {position}: {:?} there, {:?} here",
-            text(cached),
-            text(wanted)
-        ),
-    }
-}
-
-/// What a client is told when the engine could not go on.
-fn failure(reason: &FinishReason) -> (&'static str, String) {
-    match reason {
-        FinishReason::Shutdown => ("server_error", "the server is shutting down; try again when it is back".to_owned()),
-        FinishReason::SlowReader => {
-            ("slow_reader", "the reader fell too far behind and the answer was ended; read faster".to_owned())
-        }
-        FinishReason::Error { text, .. } => ("server_error", format!("the engine failed: {text}")),
-        other => ("server_error", format!("the answer ended unexpectedly: {other:?}")),
-    }
-}
-
-/// The lane of a service tier.
-pub fn lane_of(tier: Option<&str>, background: bool) -> Lane {
-    match tier {
-        Some("flex") => Lane::Background,
-        None | Some("auto") if background => Lane::Background,
-        _ => Lane::Interactive,
-    }
 }

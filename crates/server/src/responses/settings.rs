@@ -6,9 +6,9 @@ use api::responses::{CreateResponse, InputItem, Response};
 use engine::{Lane, Sampling};
 use serde_json::Value;
 
-use super::run::lane_of;
 use super::turn::Turn;
 use crate::error::ApiError;
+use crate::facts::lane_of;
 use crate::ids;
 use crate::pool::Pool;
 use crate::tools::ToolSet;

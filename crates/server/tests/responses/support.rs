@@ -115,6 +115,7 @@ impl Loader for Actors {
         self.engines.lock().unwrap()[index] = Some(engine.clone());
         self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(LoadedModel {
+            after_tools: None,
             engine,
             tokenizer: Arc::clone(&TOKENIZER),
             template: ChatTemplate::new(TOKENIZER.vocabulary()),

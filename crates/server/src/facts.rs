@@ -1,0 +1,92 @@
+//! What every endpoint tells its clients alike: what served them, how long it took, why it failed; and the lane of a tier.
+
+use std::time::Duration;
+
+use api::SamplingFields;
+use api::responses::{Flint, Timings};
+use engine::{FinishReason, Finished, Lane, Miss, Sampling};
+
+use crate::pool::Pool;
+
+/// What a client is told about the model that serves it.
+pub fn served(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
+    Flint {
+        served_model: pool.facts.served_model.clone(),
+        weights: format!("{:016x}", pool.facts.fingerprint),
+        quantisation: pool.facts.quantisation.clone(),
+        context: pool.facts.context,
+        transport: transport.to_owned(),
+        warnings,
+        ..Flint::default()
+    }
+}
+
+/// How long an answer took.
+pub fn timings(finished: &Finished) -> Timings {
+    let (used, time) = (finished.usage, finished.timings);
+    let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
+    let decode_rate = match time.decode.as_secs_f64() {
+        seconds if seconds > 0.0 && used.generated > 1 => (used.generated - 1) as f64 / seconds,
+        _ => 0.0,
+    };
+    Timings {
+        queue_ms: ms(time.queued),
+        prefill_ms: ms(time.prefill),
+        first_token_ms: ms(time.first_token),
+        decode_ms: ms(time.decode),
+        decode_rate: (decode_rate * 100.0).round() / 100.0,
+        restored_tokens: 0,
+        drafted_tokens: used.drafted,
+        accepted_tokens: used.accepted,
+    }
+}
+
+/// Why a prompt was not cached whole, in words.
+pub fn describe(pool: &Pool, miss: Miss) -> String {
+    let text = |id: u32| String::from_utf8_lossy(pool.tokenizer.vocabulary().token_bytes(id)).into_owned();
+    match miss {
+        Miss::Uncached { position } => format!("nothing that starts this way was cached beyond token {position}"),
+        Miss::Different { position, cached, wanted } => format!(
+            "the closest cached prompt differs at token {position}: {:?} there, {:?} here",
+            text(cached),
+            text(wanted)
+        ),
+    }
+}
+
+/// What a client is told when the engine could not go on.
+pub fn failure(reason: &FinishReason) -> (&'static str, String) {
+    match reason {
+        FinishReason::Shutdown => ("server_error", "the server is shutting down; try again when it is back".to_owned()),
+        FinishReason::SlowReader => {
+            ("slow_reader", "the reader fell too far behind and the answer was ended; read faster".to_owned())
+        }
+        FinishReason::Error { text, .. } => ("server_error", format!("the engine failed: {text}")),
+        other => ("server_error", format!("the answer ended unexpectedly: {other:?}")),
+    }
+}
+
+/// The lane of a service tier.
+pub fn lane_of(tier: Option<&str>, background: bool) -> Lane {
+    match tier {
+        Some("flex") => Lane::Background,
+        None | Some("auto") if background => Lane::Background,
+        _ => Lane::Interactive,
+    }
+}
+
+/// How tokens are picked. Greedy unless asked otherwise: the same question gets the same answer.
+pub fn sampling(fields: &SamplingFields, logprobs: Option<usize>) -> Sampling {
+    Sampling {
+        temperature: fields.temperature.unwrap_or(0.0),
+        top_k: fields.top_k.unwrap_or(0),
+        top_p: fields.top_p.unwrap_or(1.0),
+        min_p: fields.min_p.unwrap_or(0.0),
+        presence_penalty: fields.presence_penalty.unwrap_or(0.0),
+        frequency_penalty: fields.frequency_penalty.unwrap_or(0.0),
+        logit_bias: fields.logit_bias.clone(),
+        seed: fields.seed,
+        logprobs,
+        ..Sampling::default()
+    }
+}

@@ -1,0 +1,140 @@
+//! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's protocol, with its own error envelope.
+
+mod wire;
+
+use std::sync::Arc;
+
+use api::messages::{MessagesError, MessagesRequest};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use text::Special;
+
+use self::wire::MessagesWire;
+use crate::answers::{Answers, Step};
+use crate::chat::blame;
+use crate::conversation::Conversation;
+use crate::error::ApiError;
+use crate::generation::{self, Job};
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::streamed::{self, Wire};
+use crate::tools::ToolSet;
+use crate::{body, facts, ids};
+
+/// `POST /v1/messages`.
+pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Response {
+    answer(&shared, body).await.unwrap_or_else(|error| failure(&error))
+}
+
+/// `POST /v1/messages/count_tokens`.
+pub async fn count_tokens(State(shared): State<Arc<Shared>>, body: Body) -> Response {
+    count(&shared, body).await.unwrap_or_else(|error| failure(&error))
+}
+
+async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
+    let mut request = MessagesRequest::read(body::fields(body, &shared.limits).await?)?;
+    let pool = shared.pools.get(request.model.as_deref()).await?;
+    let mut warnings = std::mem::take(&mut request.warnings);
+    if request.thinking && !pool.facts.reasons {
+        warnings.push(format!("`thinking` was ignored: {} answers without reasoning", pool.name));
+    }
+    let (stream, model, stop) = (request.stream, request.model.clone(), request.stop.clone());
+    let (tools, job, mut more) = prepared(shared, &pool, request, true).await?;
+    warnings.append(&mut more);
+    let mut answers = Answers::start(&pool, vec![job], &tools, "toolu").map_err(blame)?;
+    let flint = facts::served(&pool, if stream { "sse" } else { "http" }, warnings);
+    let mut wire = MessagesWire::new(pool, model, stop, flint);
+    if stream {
+        return Ok(streamed::response(answers, wire));
+    }
+    let mut unsent = String::new();
+    while let Some(step) = answers.next().await {
+        if let Step::Grew(index, deltas) = step {
+            wire.grew(index, &answers.all[0], deltas, &mut unsent);
+            unsent.clear();
+        }
+    }
+    wire.whole(&answers.all[0]).map(|message| body::json(&message))
+}
+
+async fn count(shared: &Shared, body: Body) -> Result<Response, ApiError> {
+    let request = MessagesRequest::read_uncounted(body::fields(body, &shared.limits).await?)?;
+    let pool = shared.pools.get(request.model.as_deref()).await?;
+    let (_, job, _) = prepared(shared, &pool, request, false).await?;
+    Ok(body::json(&json!({"input_tokens": job.prompt.len()})))
+}
+
+async fn prepared(
+    shared: &Shared,
+    pool: &Arc<Pool>,
+    request: MessagesRequest,
+    generate: bool,
+) -> Result<(Arc<ToolSet>, Job, Vec<String>), ApiError> {
+    let (count, limit) = (request.messages.len(), shared.limits.input_items);
+    if count > limit {
+        return Err(ApiError::bad_field("messages", format!("{count} messages, at most {limit} are taken")));
+    }
+    let pool = Arc::clone(pool);
+    let prepared = tokio::task::spawn_blocking(move || prepare(&pool, request, generate)).await;
+    prepared.map_err(|error| ApiError::internal(error.to_string()))?
+}
+
+/// Writes the prompt and compiles what the answer is held to. Blocking.
+fn prepare(
+    pool: &Pool,
+    request: MessagesRequest,
+    generate: bool,
+) -> Result<(Arc<ToolSet>, Job, Vec<String>), ApiError> {
+    let mut warnings = Vec::new();
+    let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
+    let mut conversation = Conversation::default();
+    conversation.messages(request.messages, pool, &mut warnings)?;
+    let mut prompt = conversation.write(pool, &tools, true)?;
+    if let Some(begun) = &request.begun {
+        pool.tokenizer.encode_into(begun.as_bytes(), Special::Plain, &mut prompt);
+    }
+    let tier = request.service_tier.as_deref();
+    let job = Job {
+        max_tokens: request.max_tokens,
+        sampling: facts::sampling(&request.sampling, None),
+        stop: request.stop,
+        lane: facts::lane_of(tier, false),
+        grammar: if generate { generation::grammar(pool, None, &tools)? } else { None },
+        answer: generation::answer_options(pool, &tools, false),
+        ..Job::new(prompt)
+    };
+    Ok((Arc::new(tools), job, warnings))
+}
+
+/// An error in Anthropic's words.
+fn in_words(error: &ApiError) -> MessagesError {
+    let kind = match error.status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        status if status.is_server_error() => "api_error",
+        _ => "invalid_request_error",
+    };
+    MessagesError { kind, message: error.message.clone() }
+}
+
+/// An error in Anthropic's envelope.
+fn failure(error: &ApiError) -> Response {
+    let id = ids::new("req");
+    let body = json!({"type": "error", "error": in_words(error), "request_id": id});
+    let mut response = (error.status, axum::Json(body)).into_response();
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::try_from(id) {
+        headers.insert("request-id", id);
+    }
+    if let Some(seconds) = error.retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
