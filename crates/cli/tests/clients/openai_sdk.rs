@@ -31,7 +31,7 @@ fn python_sdk_with_a_key() {
 #[test]
 fn node_sdk() {
     let Some(_turn) = turn() else { return };
-    let packages = npm_dir("openai-node", &["openai@7.53.0", "ws@8.18.3", "zod@3.25.76"]);
+    let packages = npm_dir("openai-node", &["openai@7.53.0", "ws@8.22.2", "zod@3.25.76"]);
     // Node looks for packages beside the program.
     let program_there = packages.join("openai_sdk.mjs");
     fs::copy(program("openai_sdk.mjs"), &program_there).expect("the program is copied");

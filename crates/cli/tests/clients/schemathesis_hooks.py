@@ -27,5 +27,9 @@ def map_body(context, body):
 def says_what_is_wrong(context, response, case):
     """A refusal is JSON in OpenAI's form, with a sentence for a person."""
     if 400 <= response.status_code < 500:
-        error = response.json()["error"]
-        assert error["type"] and len(error["message"]) > 10, error
+        try:
+            error = response.json()["error"]
+            clear = bool(error["type"]) and len(error["message"]) > 10
+        except (ValueError, KeyError, TypeError):
+            clear = False
+        assert clear, f"not an error in OpenAI's form: {response.text[:300]}"
