@@ -28,7 +28,7 @@ fn made_up_requests(mode: &str, checks: &str) {
         return;
     };
     let binary = pip_venv("schemathesis", &["schemathesis==4.32.*"]).join("bin/schemathesis");
-    let server = Server::start(SMALL_MODEL);
+    let server = Server::start_with(SMALL_MODEL, &["--max-output-tokens", "16"]);
     let home = scratch("home-");
     let mut command = client(binary, home.path());
     command.current_dir(home.path()).arg("run").arg(plain(&description, home.path()));

@@ -1,8 +1,9 @@
 //! `flint serve` for the length of one test, with a state directory of its own.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,7 +27,12 @@ pub struct Server {
 impl Server {
     /// Starts a server on a free loopback port and waits until it listens.
     pub fn start(model: &str) -> Self {
-        Self::start_in(crate::scratch("server-"), model, &[])
+        Self::start_with(model, &[])
+    }
+
+    /// The same, with more arguments.
+    pub fn start_with(model: &str, arguments: &[&str]) -> Self {
+        Self::start_in(crate::scratch("server-"), model, arguments)
     }
 
     /// The same, for clients that send [`KEY`] only.
@@ -34,6 +40,7 @@ impl Server {
         let directory = crate::scratch("server-");
         let file = directory.path().join("keys");
         fs::write(&file, format!("{KEY}\n")).expect("the key file");
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("the key file is ours alone");
         let file = file.to_str().unwrap().to_owned();
         Self::start_in(directory, model, &["--api-key-file", &file])
     }
@@ -44,7 +51,7 @@ impl Server {
         let log = File::create(directory.path().join("log")).expect("the log file");
         let port_file = directory.path().join("port");
         let process = flint()
-            .args(["serve", "--host", "127.0.0.1", "--port", "0", "--model", model])
+            .args(["serve", "--no-socket", "--host", "127.0.0.1", "--port", "0", "--model", model])
             .arg("--port-file")
             .arg(&port_file)
             .arg("--state")
@@ -57,7 +64,6 @@ impl Server {
         let mut server = Self { process, port: 0, directory };
         let start = Instant::now();
         server.port = loop {
-            // Complete once it ends in a line break or parses: a port is written in one piece.
             if let Some(port) = fs::read_to_string(&port_file).ok().and_then(|text| text.trim().parse().ok()) {
                 break port;
             }
