@@ -19,7 +19,7 @@ use text::{ChatTemplate, TextError, Tokenizer};
 use crate::models;
 
 /// Context that is made room for unless asked otherwise. Longer ones exist, but answers that far in are slow on a CPU.
-const CONTEXT_DEFAULT: usize = 32768;
+pub const CONTEXT_DEFAULT: usize = 32768;
 
 /// KV room for this many full contexts: one in use, and one of earlier prompts for the prefix cache.
 const KV_CONTEXTS: usize = 2;
@@ -83,6 +83,11 @@ pub struct Facts {
 
 /// Finds the model, fetching it when it is not here, and starts an engine on it.
 pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
+    load_with(options, None)
+}
+
+/// The same, with KV snapshots in a directory of at most so many bytes.
+pub fn load_with(options: &LoadOptions, snapshots: Option<(PathBuf, u64)>) -> anyhow::Result<Loaded> {
     let name = match &options.model {
         Some(name) => name.clone(),
         None => models::default_name()?,
@@ -104,7 +109,7 @@ pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
     let cpu = CpuOptions { threads, kv_tokens, kv_type: options.kv_type, config: config_options, kernels };
     let model = CpuModel::load(&path, cpu).with_context(loading)?;
     let bytes_per_token = model.info().bytes_per_token;
-    let engine = start_engine(model, &tokenizer)?;
+    let engine = start_engine(model, &tokenizer, snapshots)?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     let facts = Facts {
         name,
@@ -126,10 +131,15 @@ pub fn cores() -> usize {
 }
 
 /// An engine on a model. Its usual limits hold; it never steps more rows than the model takes.
-fn start_engine(model: CpuModel, tokenizer: &Tokenizer) -> anyhow::Result<EngineHandle> {
+fn start_engine(
+    model: CpuModel,
+    tokenizer: &Tokenizer,
+    snapshots: Option<(PathBuf, u64)>,
+) -> anyhow::Result<EngineHandle> {
     let vocabulary = tokenizer.vocabulary();
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
+    let _ = snapshots;
     let options = EngineOptions { token_bytes, ..EngineOptions::default() };
     Ok(Engine::start(Box::new(model), options)?)
 }
@@ -145,7 +155,8 @@ fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize>
     }
 }
 
-fn kv_type(text: &str) -> Result<KvType, String> {
+/// Reads the type of keys and values.
+pub fn kv_type(text: &str) -> Result<KvType, String> {
     match text {
         "f16" => Ok(KvType::F16),
         "q8" => Ok(KvType::Q8),

@@ -6,6 +6,7 @@ mod doctor;
 mod load;
 mod models;
 mod run;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,8 @@ use clap::Parser;
 enum Command {
     /// Ask a model: one prompt, or a conversation when there is none
     Run(run::RunArgs),
+    /// Serve models to editors, agents and other clients
+    Serve(Box<serve::ServeArgs>),
     /// Measure speed against this machine's memory and against peers
     Bench(bench::BenchArgs),
     /// List, fetch, show and remove models
@@ -28,6 +31,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Command::parse() {
         Command::Run(args) => run::run(args),
+        Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),

@@ -93,7 +93,9 @@ pub enum ErrorKind {
     Overloaded,
     /// The device or the model's arithmetic failed.
     Device,
-    /// A bug, or the engine is gone.
+    /// The request's constraint allowed nothing, or failed.
+    Constraint,
+    /// A bug, here or in what came with the request, or the engine is gone.
     Internal,
 }
 
@@ -106,7 +108,7 @@ pub struct Usage {
     pub cached: usize,
     /// Tokens generated, including a stop token and those of a stop string.
     pub generated: usize,
-    /// Tokens proposed by the drafter and verified.
+    /// Tokens proposed by the drafter, or forced by the constraint, and verified.
     pub drafted: usize,
     /// How many of those were what the model would have said.
     pub accepted: usize,

@@ -1,9 +1,9 @@
-//! The engine's whole interface: submit, cancel, stats, shut down.
+//! The engine's whole interface: submit, cancel, place in the queue, stats, shut down.
 //!
 //! Submissions pass through one small locked inbox with a limit per lane. Cancelling sets a flag in the stream's
 //! mailbox, which the engine reads before every step, so a cancel can neither be lost nor queue up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -77,8 +77,15 @@ impl EngineHandle {
     /// The engine's counters after its last step, and its queues now.
     pub fn stats(&self) -> Stats {
         let mut stats = *lock(&self.owner.shared.stats);
-        stats.queued = self.owner.shared.lock().queued;
+        stats.queued = self.owner.shared.lock().queued();
         stats
+    }
+
+    /// How many requests of the same or a more urgent lane wait before this one; 0 is next. `None` once it has started
+    /// or ended. Costs a look at the queue, at most `queue_max` entries, and never waits for a step.
+    pub fn place(&self, id: RequestId) -> Option<usize> {
+        let preempted = lock(&self.owner.shared.stats).preempted;
+        self.owner.shared.lock().place(id, preempted)
     }
 
     /// Facts about the model it runs.
@@ -131,9 +138,23 @@ struct Inbox {
     /// Every request that has not ended, so that it can be cancelled by id.
     live: HashMap<RequestId, Arc<Mailbox>>,
     /// Requests that have not started, by lane, here or in the scheduler.
-    queued: [usize; 2],
+    queued: [BTreeSet<RequestId>; 2],
     ids: u64,
     closed: bool,
+}
+
+impl Inbox {
+    fn queued(&self) -> [usize; 2] {
+        Lane::ALL.map(|lane| self.queued[lane.index()].len())
+    }
+
+    /// Sequences that were `preempted` are older than any that has not started, so they go before all of their lane.
+    fn place(&self, id: RequestId, preempted: [usize; 2]) -> Option<usize> {
+        let lane = self.queued.iter().position(|queue| queue.contains(&id))?;
+        let urgent: usize = self.queued[..lane].iter().map(BTreeSet::len).sum();
+        let before = self.queued[lane].range(..id).count();
+        Some(urgent + before + preempted[..=lane].iter().sum::<usize>())
+    }
 }
 
 impl Shared {
@@ -143,7 +164,7 @@ impl Shared {
         if inbox.closed {
             return Err(SubmitError::Closed);
         }
-        if inbox.queued[lane.index()] >= options.queue_max {
+        if inbox.queued[lane.index()].len() >= options.queue_max {
             return Err(SubmitError::Overloaded { lane, limit: options.queue_max });
         }
         // Ids are given out under the lock, so that they follow the order of the queue.
@@ -155,7 +176,7 @@ impl Shared {
         let sequence = Sequence::new(id, request, seed, Arc::clone(&mailbox));
         inbox.arrived.push(sequence);
         inbox.live.insert(id, Arc::clone(&mailbox));
-        inbox.queued[lane.index()] += 1;
+        inbox.queued[lane.index()].insert(id);
         drop(inbox);
         self.wake.notify_one();
         Ok(Stream::new(id, mailbox))
@@ -171,8 +192,8 @@ impl Shared {
         !inbox.closed
     }
 
-    pub fn left_queue(&self, lane: Lane) {
-        self.lock().queued[lane.index()] -= 1;
+    pub fn left_queue(&self, id: RequestId, lane: Lane) {
+        self.lock().queued[lane.index()].remove(&id);
     }
 
     pub fn forget(&self, id: RequestId) {

@@ -2,12 +2,13 @@
 //!
 //! [`Engine::start`] takes a [`model::Backend`] and gives an [`EngineHandle`]; [`EngineHandle::submit`] takes a
 //! [`Request`] and gives a [`Stream`] of [`Event`]s. In between: continuous batching with chunked prefill, a global
-//! prefix cache over KV blocks ([`BlockPool`]), sampling, and verification of drafted tokens ([`Drafter`]).
+//! prefix cache over KV blocks ([`BlockPool`]), sampling within constraints ([`Constraint`]), and verification of drafted
+//! tokens ([`Drafter`]).
 //!
 //! The crate knows tokens. It stays below text (it sees bytes only to match stop strings), wire formats and async; it
 //! stays above tensors, which only the backend sees. It never waits for a reader and every queue has a limit.
 //!
-//! What a request generates depends on its prompt, settings and seed alone: not on what ran beside it, on what was
+//! What a request generates depends on its prompt, settings, constraint and seed alone: not on what ran beside it, on what was
 //! cached, on being preempted, or on its drafter.
 //!
 //! ```
@@ -31,8 +32,10 @@
 
 // In suggested reading order: the interface, the loop, the decisions, the data structures.
 mod block_pool;
+mod constraint;
 mod draft;
 mod event;
+mod guard;
 mod handle;
 mod hash;
 mod options;
@@ -48,6 +51,7 @@ mod stream;
 mod token_bytes;
 
 pub use block_pool::{BlockCopy, BlockCounts, BlockPool, BlockTable, Miss, Prefix, blocks_for};
+pub use constraint::Constraint;
 pub use draft::{Drafter, NgramDrafter};
 pub use event::{ErrorKind, Event, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 pub use handle::{Engine, EngineHandle, StartError};

@@ -1,5 +1,6 @@
 //! What a caller asks for, checked once at the door so that nothing behind it sees unchecked input.
 
+use crate::constraint::Constraint;
 use crate::draft::Drafter;
 use crate::event::ErrorKind;
 
@@ -35,7 +36,7 @@ impl Lane {
 
 /// How the next token is picked from a row of logits. The default is greedy.
 ///
-/// Order: logit bias, repetition, presence and frequency penalties, temperature, top-k, min-p, top-p, draw. Each filter
+/// Order: the request's constraint, logit bias, repetition, presence and frequency penalties, temperature, top-k, min-p, top-p, draw. Each filter
 /// works on what the one before it left, renormalised.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
@@ -60,7 +61,7 @@ pub struct Sampling {
     /// Same seed, same request, same output. `None` lets the engine choose; `Started` says what it chose.
     pub seed: Option<u64>,
     /// Report each token's log-probability and this many alternatives, from the model's own distribution, before
-    /// penalties and filters.
+    /// constraint, penalties and filters.
     pub logprobs: Option<usize>,
 }
 
@@ -98,6 +99,8 @@ pub struct Request {
     pub lane: Lane,
     /// Proposes tokens to verify; never changes the output.
     pub drafter: Option<Box<dyn Drafter>>,
+    /// Restricts which tokens may be picked.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Called by the engine thread when the stream has something to read, so that an async caller can wake its task.
     /// It must return at once and must not call the engine.
     pub on_ready: Option<Box<dyn Fn() + Send + Sync>>,
@@ -114,6 +117,7 @@ impl Request {
             stop_strings: Vec::new(),
             lane: Lane::default(),
             drafter: None,
+            constraint: None,
             on_ready: None,
         }
     }

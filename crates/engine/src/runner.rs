@@ -32,7 +32,6 @@ pub(crate) struct Runner {
     scratch: Scratch,
     out: Vec<TokenOut>,
     arrived: Vec<Sequence>,
-    cancelled: Vec<Sequence>,
     ended: Vec<(Sequence, End)>,
 }
 
@@ -58,7 +57,6 @@ impl Runner {
             scratch: Scratch::default(),
             out: Vec::new(),
             arrived: Vec::new(),
-            cancelled: Vec::new(),
             ended: Vec::new(),
         }
     }
@@ -79,9 +77,7 @@ impl Runner {
         for sequence in self.arrived.drain(..) {
             self.scheduler.enqueue(sequence);
         }
-        self.scheduler.take_cancelled(&mut self.cancelled);
-        let cancelled = self.cancelled.drain(..).map(|sequence| (sequence, FinishReason::Cancelled.into()));
-        self.ended.extend(cancelled);
+        self.scheduler.take_interrupted(&mut self.ended);
         if !self.ended.is_empty() {
             // Before the step, not after it: whoever steers waits for this.
             self.release_ended();
@@ -90,7 +86,7 @@ impl Runner {
         let (stats, shared) = (&mut self.stats, &self.shared);
         self.scheduler.admit(self.backend.as_mut(), |sequence| {
             stats.cached_tokens += sequence.usage.cached as u64;
-            shared.left_queue(sequence.lane);
+            shared.left_queue(sequence.id, sequence.lane);
         });
         self.scheduler.schedule(self.vocab, self.tokens_max);
         if self.scheduler.running.iter().any(|sequence| sequence.rows > 0) {
@@ -150,7 +146,7 @@ impl Runner {
                 self.out.clear();
                 end = Some(FinishReason::SlowReader.into());
             }
-            match end {
+            match sequence.failure().or(end) {
                 Some(end) => self.ended.push((self.scheduler.running.remove(index), end)),
                 None => {
                     self.scheduler.pool.commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
@@ -179,7 +175,7 @@ impl Runner {
             self.scheduler.pool.release(&mut sequence.table, &sequence.tokens[..valid]);
             self.shared.forget(sequence.id);
             if !sequence.is_started() {
-                self.shared.left_queue(sequence.lane);
+                self.shared.left_queue(sequence.id, sequence.lane);
             }
         }
     }
@@ -203,7 +199,7 @@ impl Runner {
 }
 
 impl Drop for Runner {
-    /// Ends every stream, also when the backend or a drafter panicked.
+    /// Ends every stream, also when the backend panicked.
     fn drop(&mut self) {
         let end: End = match std::thread::panicking() {
             true => End::error(ErrorKind::Internal, "the engine thread panicked"),
@@ -212,9 +208,8 @@ impl Drop for Runner {
         self.shared.close();
         self.shared.receive(true, &mut self.arrived);
         self.arrived.drain(..).for_each(|sequence| self.scheduler.enqueue(sequence));
-        self.scheduler.take_all(&mut self.cancelled);
-        let rest = self.cancelled.drain(..).map(|sequence| (sequence, end.clone()));
-        self.ended.extend(rest);
+        let rest = self.scheduler.take_all();
+        self.ended.extend(rest.into_iter().map(|sequence| (sequence, end.clone())));
         if std::thread::panicking() {
             // The pool may be half changed: leave it alone and only tell the readers.
             self.ended.drain(..).for_each(|(mut sequence, end)| sequence.finish(end));

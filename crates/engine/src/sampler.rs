@@ -12,6 +12,7 @@ use crate::event::TokenOut;
 use crate::hash;
 use crate::request::Sampling;
 
+mod mask;
 mod math;
 mod select;
 
@@ -23,11 +24,17 @@ const TEMPERATURE_MIN: f32 = 1e-4;
 pub(crate) enum SampleError {
     #[error("the model produced logits that are not numbers")]
     NotANumber,
+    #[error("the constraint allows no token")]
+    NothingAllowed,
+    #[error("the constraint's mask has {bits} bits for a vocabulary of {vocab}")]
+    ShortMask { bits: usize, vocab: usize },
 }
 
 /// Buffers shared by all sequences, so that a step allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
+    /// A copy of the row without what the constraint forbids.
+    masked: Vec<f32>,
     /// Logits before bias and penalties, in the order they were changed.
     undo: Vec<(u32, f32)>,
     /// `exp((logit - max) / temperature)` for the whole vocabulary.
@@ -67,14 +74,34 @@ impl Sampler {
         self.seed
     }
 
-    /// Picks the token for `position` and describes it. The row is left as it was.
-    pub fn sample(&self, row: &mut [f32], position: usize, scratch: &mut Scratch) -> Result<TokenOut, SampleError> {
-        self.adjust(row, &mut scratch.undo);
-        let picked = self.pick(row, position, scratch);
-        for (token, logit) in scratch.undo.drain(..).rev() {
-            row[token as usize] = logit;
-        }
-        let id = picked?;
+    /// Picks the token for `position`, among those `mask` allows, and describes it. The row is left as it was.
+    pub fn sample(
+        &self,
+        row: &mut [f32],
+        mask: Option<&[u32]>,
+        position: usize,
+        scratch: &mut Scratch,
+    ) -> Result<TokenOut, SampleError> {
+        let id = match mask {
+            None => {
+                self.adjust(row, &mut scratch.undo);
+                let picked = self.pick(row, position, scratch);
+                for (token, logit) in scratch.undo.drain(..).rev() {
+                    row[token as usize] = logit;
+                }
+                picked?
+            }
+            Some(mask) => {
+                // Most of a row changes: a copy is cheaper than noting what each entry was.
+                let mut masked = std::mem::take(&mut scratch.masked);
+                let picked = mask::apply(row, mask, &mut masked).and_then(|()| {
+                    self.adjust(&mut masked, &mut scratch.undo);
+                    self.pick(&masked, position, scratch)
+                });
+                scratch.masked = masked;
+                picked?
+            }
+        };
         let Some(count) = self.settings.logprobs else {
             return Ok(TokenOut { id, logprob: None, top: Vec::new() });
         };

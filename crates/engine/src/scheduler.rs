@@ -14,7 +14,7 @@ use crate::block_pool::{BlockPool, blocks_for};
 use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
 use crate::request::Lane;
-use crate::sequence::Sequence;
+use crate::sequence::{End, Sequence};
 
 pub(crate) struct Scheduler {
     pub pool: BlockPool,
@@ -56,20 +56,27 @@ impl Scheduler {
         queue.insert(place, sequence);
     }
 
-    /// Takes out every sequence whose reader no longer wants it.
-    pub fn take_cancelled(&mut self, out: &mut Vec<Sequence>) {
-        out.extend(self.running.extract_if(.., |sequence| sequence.is_cancelled()));
-        for queue in &mut self.waiting {
-            while let Some(index) = queue.iter().position(|sequence| sequence.is_cancelled()) {
-                out.extend(queue.remove(index));
+    /// Takes out every sequence whose reader no longer wants it or can no longer be reached.
+    pub fn take_interrupted(&mut self, out: &mut Vec<(Sequence, End)>) {
+        let running = self.running.extract_if(.., |sequence| sequence.interruption().is_some());
+        let waiting = self.waiting.iter_mut().flat_map(|queue| {
+            std::iter::from_fn(|| {
+                let index = queue.iter().position(|sequence| sequence.interruption().is_some())?;
+                queue.remove(index)
+            })
+        });
+        for sequence in running.chain(waiting) {
+            if let Some(end) = sequence.interruption() {
+                out.push((sequence, end));
             }
         }
     }
 
     /// Takes out every sequence: the engine is closing.
-    pub fn take_all(&mut self, out: &mut Vec<Sequence>) {
-        out.append(&mut self.running);
-        out.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)));
+    pub fn take_all(&mut self) -> Vec<Sequence> {
+        let mut all = std::mem::take(&mut self.running);
+        all.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)));
+        all
     }
 
     /// Starts waiting sequences while there is room for them. `started` hears of each that starts for the first time,
@@ -109,7 +116,7 @@ impl Scheduler {
 
     /// Decides how many rows each running sequence gets in the next step, and makes room for them.
     pub fn schedule(&mut self, vocab: usize, tokens_max: usize) {
-        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.has_drafter() };
+        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.may_draft() };
         self.planner.wishes.clear();
         self.planner.wishes.extend(self.running.iter().map(wish));
         self.planner.plan(&self.limits);

@@ -9,10 +9,12 @@ use std::time::Instant;
 use model::{Chunk, Want};
 
 use crate::block_pool::{BlockTable, Miss};
+use crate::constraint::Constraint;
 use crate::draft::Drafter;
 use crate::event::{ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
+use crate::guard::guard;
 use crate::request::{Lane, Request};
-use crate::sampler::{Sampler, Scratch};
+use crate::sampler::{SampleError, Sampler, Scratch};
 use crate::stop::StopMatcher;
 use crate::stream::{Mailbox, SlowReader};
 use crate::token_bytes::TokenBytes;
@@ -33,8 +35,13 @@ pub(crate) struct Sequence {
     stop_tokens: Vec<u32>,
     stop: StopMatcher,
     drafter: Option<Box<dyn Drafter>>,
+    constraint: Option<Box<dyn Constraint>>,
     /// Tokens proposed for the step in progress.
     draft: Vec<u32>,
+    /// Whether the drafter proposed them, rather than the constraint.
+    draft_is_drafters: bool,
+    /// What a drafter or constraint said when it panicked outside a pick.
+    failure: Option<String>,
     mailbox: Arc<Mailbox>,
     submitted: Instant,
     started: Option<Instant>,
@@ -86,7 +93,10 @@ impl Sequence {
             stop_tokens: request.stop_tokens,
             stop: StopMatcher::new(request.stop_strings),
             drafter: request.drafter,
+            constraint: request.constraint,
             draft: Vec::new(),
+            draft_is_drafters: false,
+            failure: None,
             mailbox,
             submitted: Instant::now(),
             started: None,
@@ -103,12 +113,23 @@ impl Sequence {
         self.started.is_some()
     }
 
-    pub fn is_cancelled(&self) -> bool {
-        self.mailbox.is_cancelled()
+    /// Why the sequence must end whatever its tokens say, if so.
+    pub fn interruption(&self) -> Option<End> {
+        if self.mailbox.is_cancelled() {
+            return Some(FinishReason::Cancelled.into());
+        }
+        self.failure()
     }
 
-    pub fn has_drafter(&self) -> bool {
-        self.drafter.is_some()
+    /// What broke of the code that came with the request.
+    pub fn failure(&self) -> Option<End> {
+        let text = self.failure.as_deref().or(self.mailbox.broken());
+        text.map(|text| End::error(ErrorKind::Internal, text))
+    }
+
+    /// Whether something could propose tokens for it.
+    pub fn may_draft(&self) -> bool {
+        self.drafter.is_some() || self.constraint.is_some()
     }
 
     /// Leaves the queue with `cached` tokens in the KV blocks. The first time there is something to announce.
@@ -127,19 +148,34 @@ impl Sequence {
         self.mailbox.start(started);
     }
 
-    /// Asks the drafter for up to `max` tokens, never more than the sequence could still generate after the next one.
+    /// Asks the drafter, or else the constraint, for up to `max` tokens, never more than the sequence could still
+    /// generate after the next one.
     pub fn propose(&mut self, max: usize, vocab: usize, tokens_max: usize) -> usize {
         self.draft.clear();
         let room = (self.max_tokens - self.usage.generated).min(tokens_max - self.tokens.len());
         let max = max.min(room.saturating_sub(1));
-        if let Some(drafter) = &mut self.drafter
-            && max > 0
-        {
-            drafter.propose(&self.tokens, max, &mut self.draft);
-            let known = self.draft.iter().take_while(|&&token| (token as usize) < vocab).count();
-            self.draft.truncate(known.min(max));
+        if max == 0 {
+            return 0;
         }
+        if let Err(error) = self.fill_draft(max) {
+            self.draft.clear();
+            self.failure = Some(error);
+        }
+        let known = self.draft.iter().take_while(|&&token| (token as usize) < vocab).count();
+        self.draft.truncate(known.min(max));
         self.draft.len()
+    }
+
+    fn fill_draft(&mut self, max: usize) -> Result<(), String> {
+        let Self { drafter, constraint, draft, tokens, .. } = self;
+        if let Some(drafter) = drafter {
+            guard("drafter", || drafter.propose(tokens, max, draft))?;
+        }
+        self.draft_is_drafters = !draft.is_empty();
+        match constraint {
+            Some(constraint) if draft.is_empty() => guard("constraint", || constraint.forced(max, draft)),
+            _ => Ok(()),
+        }
     }
 
     /// Adds the first `count` proposed tokens to the step.
@@ -213,9 +249,9 @@ impl Sequence {
     }
 
     fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
-        let token = match self.sampler.sample(row, self.tokens.len(), intake.scratch) {
+        let token = match self.pick(row, intake.scratch) {
             Ok(token) => token,
-            Err(error) => return Some(End::error(ErrorKind::Device, error)),
+            Err(end) => return Some(end),
         };
         let id = token.id;
         self.tokens.push(id);
@@ -234,15 +270,36 @@ impl Sequence {
         (self.tokens.len() >= intake.tokens_max).then(|| FinishReason::ContextFull.into())
     }
 
+    /// Picks one token within the constraint, which hears of it.
+    fn pick(&mut self, row: &mut [f32], scratch: &mut Scratch) -> Result<TokenOut, End> {
+        let Self { constraint, sampler, tokens, .. } = self;
+        let broken = |error| End::error(ErrorKind::Internal, error);
+        let failed = |error| End::error(ErrorKind::Constraint, format_args!("the constraint failed: {error}"));
+        let mask = match constraint {
+            Some(constraint) => guard("constraint", move || constraint.allowed()).map_err(broken)?.map_err(failed)?,
+            None => None,
+        };
+        let token = sampler.sample(row, mask, tokens.len(), scratch).map_err(|error| match error {
+            SampleError::NotANumber => End::error(ErrorKind::Device, error),
+            _ => End::error(ErrorKind::Constraint, error),
+        })?;
+        if let Some(constraint) = constraint {
+            guard("constraint", || constraint.accept(token.id)).map_err(broken)?.map_err(failed)?;
+        }
+        Ok(token)
+    }
+
     fn settle_draft(&mut self, accepted: usize) {
         let proposed = self.draft.len();
         self.draft.clear();
         self.usage.drafted += proposed;
         self.usage.accepted += accepted;
         if let Some(drafter) = &mut self.drafter
+            && self.draft_is_drafters
             && proposed > 0
         {
-            drafter.observe(proposed, accepted);
+            let observed = guard("drafter", || drafter.observe(proposed, accepted));
+            self.failure = observed.err().or(self.failure.take());
         }
     }
 

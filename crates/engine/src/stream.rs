@@ -5,10 +5,11 @@
 //! sequence with `SlowReader`. The lock is held only to move a few values, on both sides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::event::{Event, Finished, RequestId, Started, TokenOut};
+use crate::guard::guard;
 
 /// The reading end. Dropping it cancels the sequence.
 #[derive(Debug)]
@@ -100,6 +101,8 @@ pub(crate) struct Mailbox {
     ready: Condvar,
     cancelled: AtomicBool,
     on_ready: Option<Box<dyn Fn() + Send + Sync>>,
+    /// What `on_ready` said when it first panicked.
+    broken: OnceLock<String>,
     tokens_max: usize,
 }
 
@@ -129,7 +132,14 @@ impl Slots {
 
 impl Mailbox {
     pub fn new(tokens_max: usize, on_ready: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
-        Self { slots: Mutex::default(), ready: Condvar::new(), cancelled: AtomicBool::new(false), on_ready, tokens_max }
+        Self {
+            slots: Mutex::default(),
+            ready: Condvar::new(),
+            cancelled: AtomicBool::new(false),
+            on_ready,
+            broken: OnceLock::new(),
+            tokens_max,
+        }
     }
 
     pub fn start(&self, started: Started) {
@@ -168,11 +178,19 @@ impl Mailbox {
         self.cancelled.load(Ordering::Acquire)
     }
 
+    /// Why the reader can no longer be woken, if so.
+    pub fn broken(&self) -> Option<&str> {
+        self.broken.get().map(String::as_str)
+    }
+
     fn publish<T>(&self, change: impl FnOnce(&mut Slots) -> T) -> T {
         let result = change(&mut self.lock());
         self.ready.notify_one();
-        if let Some(on_ready) = &self.on_ready {
-            on_ready();
+        // Called even after it panicked: the reader must have a chance to hear of the end.
+        if let Some(on_ready) = &self.on_ready
+            && let Err(error) = guard("on_ready", on_ready)
+        {
+            self.broken.get_or_init(|| error);
         }
         result
     }

@@ -1,1 +1,27 @@
-//! `flint serve`: routes, streams, sessions and pools over the engine.
+//! `flint serve`: the Responses API on a persistent WebSocket, and everything OpenAI-compatible clients expect besides.
+//!
+//! From the outside in: [`Server`] listens and guards, the endpoints read and write wire formats, [`conversation`] makes
+//! prompts, [`generation`] turns tokens into typed parts, [`pool`] holds the models. The crate stays above the engine,
+//! which knows tokens, and below whoever decides which models there are ([`pool::Loader`]).
+
+pub mod body;
+pub mod conversation;
+pub mod error;
+pub mod generation;
+pub mod guard;
+mod ids;
+mod listen;
+pub mod metrics;
+mod models;
+pub mod pool;
+pub mod recall;
+pub mod responses;
+mod routes;
+mod shared;
+mod sse;
+pub mod store;
+pub mod telemetry;
+pub mod tools;
+
+pub use listen::{ServeError, Server, ServerOptions};
+pub use pool::{LoadedModel, Loader, ModelCard, PoolLimits};

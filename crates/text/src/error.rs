@@ -45,4 +45,22 @@ pub enum TextError {
     /// There is no template and no way to make one up.
     #[error("the file has no chat template and no <|im_start|> token; use plain completion or an instruct model")]
     NoTemplate,
+    /// All characters that could mark a place in a prompt are in use.
+    #[error("the conversation contains every private-use character from U+10FFBE to U+10FFFD; leave some of them out")]
+    NoMarker,
+    /// The model was not trained to fill gaps.
+    #[error(
+        "the model has no {0} token, so it cannot fill in the middle; choose a code model that can, such as Qwen2.5-Coder"
+    )]
+    NoInfill(&'static str),
+    /// Not even the text in front of the gap fits.
+    #[error(
+        "the text to complete needs at least {needed} tokens and {max} are allowed; allow more or send less of the current line"
+    )]
+    InfillTooLong {
+        /// What the fixed parts need.
+        needed: usize,
+        /// The limit.
+        max: usize,
+    },
 }

@@ -4,6 +4,10 @@
 //!   llama.cpp's, also for broken UTF-8.
 //! - [`Detokenizer`] turns ids back into text as they come, never half a character.
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
+//! - [`PromptWriter`] makes a prompt of it: exact ids, no token faked by anyone, and only new text encoded.
+//! - [`AnswerParser`] reads the model's answer: text, thoughts and tool calls, as they come.
+//! - [`write_infill`] asks for the text in a gap.
+//! - [`grammar`] says which tokens may come next, so that answers fit a schema and calls fit their tool.
 //!
 //! The crate stays below sockets and requests and above the engine, which knows only tokens. Nothing here is async;
 //! callers run it off their network threads.
@@ -38,13 +42,21 @@ mod special_names;
 mod unicode;
 mod vocabulary;
 
+mod answer;
 mod chat;
+mod infill;
+mod prompt;
+
 mod detokenizer;
 mod error;
+pub mod grammar;
 
+pub use answer::{AnswerOptions, AnswerParser, Part, Reasoning, ToolKind, ToolName};
 pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
 pub use detokenizer::{Detokenizer, ShowSpecial};
 pub use error::TextError;
+pub use infill::{ExtraFile, Infill, write_infill};
+pub use prompt::{PromptWriter, Written};
 pub use tokenizer::{Special, Tokenizer};
 pub use vocabulary::{SpecialIds, TokenKind, Vocabulary};
 pub use words::PreTokenizer;

@@ -67,6 +67,35 @@ impl SpecialTokens {
         pieces
     }
 
+    /// Puts `marker` behind the first character of every token in `text`, so that none is found any more; `None` where
+    /// there is nothing to break. The beginning of a token at the very end of the text counts too, since what is written
+    /// behind it could complete it. A token of a single character cannot be broken; no known vocabulary has one.
+    pub fn broken(&self, text: &str, marker: char) -> Option<String> {
+        let mut broken = String::new();
+        let mut copied = 0;
+        for (start, c) in text.char_indices() {
+            if self.starts_at(&text.as_bytes()[start..]) {
+                let end = start + c.len_utf8();
+                broken.push_str(&text[copied..end]);
+                broken.push(marker);
+                copied = end;
+            }
+        }
+        (copied > 0).then(|| broken + &text[copied..])
+    }
+
+    /// Whether `rest` starts with a token, or is nothing but the beginning of one.
+    fn starts_at(&self, rest: &[u8]) -> bool {
+        let Some(&first) = rest.first() else {
+            return false;
+        };
+        let lengths = &self.lengths[first as usize];
+        lengths.iter().any(|&length| match rest.get(..length) {
+            Some(part) => self.by_text.contains_key(part),
+            None => self.by_text.keys().any(|token| token.starts_with(rest)),
+        })
+    }
+
     /// Every occurrence of every token, overlapping or not.
     fn places(&self, text: &[u8]) -> Vec<Place> {
         let mut places = Vec::new();

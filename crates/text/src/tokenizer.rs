@@ -30,6 +30,8 @@ pub struct Tokenizer {
     bpe: Bpe,
     parse: SpecialTokens,
     plain: SpecialTokens,
+    /// Those that [`Special::Plain`] does not match.
+    control: SpecialTokens,
 }
 
 impl Tokenizer {
@@ -52,6 +54,7 @@ impl Tokenizer {
             bpe: Bpe::new(&vocabulary, texts, merges, ignore_merges),
             parse: SpecialTokens::new(&vocabulary, &[TokenKind::Control, TokenKind::UserDefined, TokenKind::Unknown]),
             plain: SpecialTokens::new(&vocabulary, &[TokenKind::UserDefined]),
+            control: SpecialTokens::new(&vocabulary, &[TokenKind::Control, TokenKind::Unknown]),
             vocabulary: Arc::new(vocabulary),
         })
     }
@@ -86,6 +89,16 @@ impl Tokenizer {
                 }
             }
         }
+    }
+
+    /// Cuts a text at the tokens that [`Special::Parse`] finds in it.
+    pub(crate) fn pieces<'a>(&self, text: &'a str) -> Vec<Piece<'a>> {
+        self.parse.split(text.as_bytes())
+    }
+
+    /// The tokens that text from outside must not become.
+    pub(crate) fn control(&self) -> &SpecialTokens {
+        &self.control
     }
 
     /// The bytes of some tokens, special ones included.

@@ -13,7 +13,7 @@ fn noise(seed: u64, count: usize, spread: f64) -> Vec<f32> {
 fn sample(settings: &Sampling, row: &[f32], position: usize) -> u32 {
     let mut scratch = Scratch::default();
     let mut copy = row.to_vec();
-    let token = Sampler::new(settings.clone(), 0, &[]).sample(&mut copy, position, &mut scratch).unwrap();
+    let token = Sampler::new(settings.clone(), 0, &[]).sample(&mut copy, None, position, &mut scratch).unwrap();
     assert_eq!(copy, row, "the row is left as it was");
     token.id
 }
@@ -85,10 +85,31 @@ fn broken_rows_are_errors() {
         for temperature in [0.0, 1.0] {
             let settings = Sampling { temperature, ..Sampling::default() };
             let sampler = Sampler::new(settings, 0, &[]);
-            let result = sampler.sample(&mut broken.clone(), 0, &mut Scratch::default());
+            let result = sampler.sample(&mut broken.clone(), None, 0, &mut Scratch::default());
             assert_eq!(result, Err(SampleError::NotANumber), "{broken:?}");
         }
     }
+}
+
+/// A mask that allows `tokens` out of `vocab`.
+fn mask(vocab: usize, tokens: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut words = vec![0; vocab.div_ceil(32)];
+    tokens.into_iter().for_each(|token| words[token as usize / 32] |= 1 << (token % 32));
+    words
+}
+
+#[test]
+fn a_mask_that_cannot_be_met_is_an_error() {
+    let sampler = Sampler::new(Sampling::default(), 0, &[]);
+    let sample = |row: &[f32], mask: &[u32]| {
+        sampler.sample(&mut row.to_vec(), Some(mask), 0, &mut Scratch::default()).map(|token| token.id)
+    };
+    assert_eq!(sample(&[0.0; 40], &[0, 0]), Err(SampleError::NothingAllowed));
+    // Bits beyond the vocabulary allow nothing.
+    assert_eq!(sample(&[0.0; 40], &[0, 1 << 8]), Err(SampleError::NothingAllowed));
+    assert_eq!(sample(&[0.0; 40], &[0, 1 << 7]), Ok(39));
+    assert_eq!(sample(&[0.0; 40], &[1]), Err(SampleError::ShortMask { bits: 32, vocab: 40 }));
+    assert_eq!(sample(&[f32::NAN; 40], &[1, 0]), Err(SampleError::NotANumber));
 }
 
 #[test]
@@ -123,7 +144,7 @@ fn penalties_and_bias_do_what_they_say() {
 fn logprobs_describe_the_models_own_distribution() {
     let settings = Sampling { logprobs: Some(2), logit_bias: vec![(0, 100.0)], ..Sampling::default() };
     let mut row = vec![0.0, 2.0, 1.0];
-    let token = Sampler::new(settings, 0, &[]).sample(&mut row, 0, &mut Scratch::default()).unwrap();
+    let token = Sampler::new(settings, 0, &[]).sample(&mut row, None, 0, &mut Scratch::default()).unwrap();
     let log_sum = (1.0f32 + 2f32.exp() + 1f32.exp()).ln();
     assert_eq!(token.id, 0);
     assert!((token.logprob.unwrap() + log_sum).abs() < 1e-5);
@@ -194,6 +215,31 @@ proptest! {
     }
 
     #[test]
+    fn a_mask_is_a_row_without_what_it_forbids(
+        seed in any::<u64>(), size in 1usize..300, keep in prop::collection::vec(any::<u32>(), 1..20),
+        temperature in prop_oneof![Just(0.0f32), 0.1f32..3.0], top_k in 0usize..9, top_p in 0.1f32..=1.0,
+    ) {
+        let allowed: Vec<u32> = keep.iter().map(|token| token % size as u32).collect();
+        let mut row = noise(seed, size, 6.0);
+        let mut forbidden = row.clone();
+        for (token, logit) in forbidden.iter_mut().enumerate() {
+            *logit = if allowed.contains(&(token as u32)) { *logit } else { f32::NEG_INFINITY };
+        }
+        let bias = vec![(0, 3.0)];
+        let settings = Sampling { temperature, top_k, top_p, logit_bias: bias, logprobs: Some(2), ..Sampling::default() };
+        let sampler = Sampler::new(settings, seed, &[]);
+        let (before, mask, mut scratch) = (row.clone(), mask(size, allowed.iter().copied()), Scratch::default());
+        for position in 0..8 {
+            let want = sampler.sample(&mut forbidden, None, position, &mut scratch).unwrap().id;
+            let got = sampler.sample(&mut row, Some(&mask), position, &mut scratch).unwrap();
+            prop_assert!(got.id == want && allowed.contains(&got.id));
+            // The model's own opinion, which knows of no mask.
+            prop_assert_eq!(got.logprob.unwrap(), row[want as usize] - math::log_sum_exp(&row).unwrap());
+        }
+        prop_assert_eq!(row, before);
+    }
+
+    #[test]
     fn top_k_equals_a_sort(values in prop::collection::vec(-3i8..3, 1..200), k in 0usize..40) {
         let row: Vec<f32> = values.iter().map(|&v| f32::from(v)).collect();
         let mut sorted: Vec<(u32, f32)> = row.iter().enumerate().map(|(id, &v)| (id as u32, v)).collect();
@@ -222,7 +268,7 @@ fn cost_of_a_pick() {
         let mut scratch = Scratch::default();
         let mut cost = |position| {
             let begun = std::time::Instant::now();
-            sampler.sample(&mut row, position, &mut scratch).unwrap();
+            sampler.sample(&mut row, None, position, &mut scratch).unwrap();
             begun.elapsed().as_secs_f64() * 1e6
         };
         let best = (0..20).map(&mut cost).fold(f64::MAX, f64::min);

@@ -1,6 +1,7 @@
 //! The whole engine over a toy backend that notices every misuse of KV blocks. One binary, so that it links once.
 #![allow(clippy::unwrap_used)] // All of this is test code, helpers included.
 
+mod constraints;
 mod exactness;
 mod limits;
 mod lives;

@@ -1,6 +1,7 @@
 //! What a conversation consists of, in the shape that templates expect.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -23,6 +24,10 @@ pub struct Message {
     /// What the assistant thought before it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
+    /// The tokens the model itself wrote for this message (thoughts, text, tool calls and all), without the one that
+    /// ended its turn. [`PromptWriter`](crate::PromptWriter) puts them in place of everything else the message says.
+    #[serde(skip)]
+    pub raw: Option<Arc<[u32]>>,
 }
 
 impl Message {

@@ -16,7 +16,7 @@ pub fn real(name: &str) -> Option<Gguf> {
 }
 
 /// The character that stands for a byte in the byte alphabet of GPT-2.
-fn alphabet(byte: u8) -> char {
+pub fn alphabet(byte: u8) -> char {
     let moved = (0..byte).filter(|&b| !printable(b)).count() as u32;
     if printable(byte) { byte as char } else { char::from_u32(256 + moved).unwrap() }
 }
@@ -27,6 +27,11 @@ fn printable(byte: u8) -> bool {
 
 /// A vocabulary of all bytes, some merges, one token merging never reaches, and one special token of each kind.
 pub fn made_up(pre: &str) -> GgufWriter {
+    with_tokens(pre, &[])
+}
+
+/// The same with more control tokens.
+pub fn with_tokens(pre: &str, more: &[&str]) -> GgufWriter {
     let spell = |text: &str| text.bytes().map(alphabet).collect::<String>();
     let merges = [
         ("h", "e"),
@@ -55,7 +60,9 @@ pub fn made_up(pre: &str) -> GgufWriter {
     tokens.push("unreachable".into());
     let normal = tokens.len();
     tokens.extend(["<|im_start|>", "<|im_end|>", "<tool>", "<unk>", "<|x"].map(String::from));
-    let kinds = std::iter::repeat_n(1, normal).chain([3, 3, 4, 2, 3]).collect();
+    tokens.extend(more.iter().map(|&token| token.to_string()));
+    let kinds = std::iter::repeat_n(1, normal).chain([3, 3, 4, 2, 3]);
+    let kinds = kinds.chain(std::iter::repeat_n(3, more.len())).collect();
     GgufWriter::new()
         .text("tokenizer.ggml.model", "gpt2")
         .text("tokenizer.ggml.pre", pre)

@@ -1,0 +1,221 @@
+//! `flint serve`: arguments of the server, and the loader that finds its models.
+
+mod loader;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use server::guard::{Keys, Limits};
+use server::store::StoreOptions;
+use server::{PoolLimits, Server, ServerOptions};
+
+use crate::load::LoadOptions;
+use loader::StoreLoader;
+
+/// Arguments of `flint serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Models to offer, the first is the default; repeatable [default: the catalogue's default, then what is here]
+    #[arg(short, long = "model", value_name = "NAME", env = "FLINT_MODEL", value_delimiter = ',')]
+    models: Vec<String>,
+    /// Address to listen on; anything but loopback needs --api-key-file
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+    /// Port to listen on; 0 picks one
+    #[arg(long, default_value_t = 8911)]
+    port: u16,
+    /// Name that clients use for this host, besides its address
+    #[arg(long, value_name = "NAME")]
+    host_name: Option<String>,
+    /// Write the port to this file once it is open
+    #[arg(long, value_name = "FILE")]
+    port_file: Option<PathBuf>,
+    /// Private Unix socket [default: flint.sock in the state directory]
+    #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
+    socket: Option<PathBuf>,
+    /// Listen on no Unix socket
+    #[arg(long)]
+    no_socket: bool,
+    /// File with one API key per line, readable by you alone
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Certificate chain for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Web page on this machine that may use the server, such as http://localhost:3000; repeatable
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    origins: Vec<String>,
+    /// Where stored responses and KV snapshots live [default: state in FLINT_HOME or the XDG state directory]
+    #[arg(long, value_name = "DIR", env = "FLINT_STATE")]
+    state: Option<PathBuf>,
+    /// Tokens each model may read and write per minute; 0 is unlimited
+    #[arg(long, default_value_t = 0)]
+    tokens_per_minute: u64,
+    /// Most tokens of an answer whose request names no limit; 0 is as many as fit
+    #[arg(long, default_value_t = 0)]
+    max_output_tokens: usize,
+    /// Models in memory at once
+    #[arg(long, default_value_t = 2)]
+    loaded_max: usize,
+    /// Unload a model after this many idle minutes; 0 keeps it
+    #[arg(long, default_value_t = 0)]
+    idle_minutes: u64,
+    /// Days that stored responses are kept
+    #[arg(long, default_value_t = 30)]
+    keep_days: u64,
+    /// Gigabytes of KV snapshots kept on disk; 0 keeps none
+    #[arg(long, default_value_t = 8.0)]
+    snapshot_gb: f64,
+    /// Load the default model before the first request asks for it
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    preload: bool,
+    #[command(flatten)]
+    load: ServeLoad,
+}
+
+/// How models are loaded: as for `flint run`, for all of them.
+#[derive(Debug, Args)]
+struct ServeLoad {
+    /// Threads that compute [default: all cores]
+    #[arg(long)]
+    threads: Option<std::num::NonZeroUsize>,
+    /// Tokens of context to make room for [default: the model's, at most 32768]
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<std::num::NonZeroUsize>,
+    /// How keys and values are stored: f16, or q8 for half the memory
+    #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = crate::load::kv_type)]
+    kv_type: kernels::KvType,
+    /// Use only what is already here
+    #[arg(long)]
+    offline: bool,
+}
+
+/// Runs the server until it is told to stop.
+pub fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    let state = state_directory(args.state.as_deref())?;
+    let load = LoadOptions {
+        model: None,
+        threads: args.load.threads,
+        context: args.load.context,
+        kv_type: args.load.kv_type,
+        yarn: None,
+        offline: args.load.offline,
+    };
+    let snapshots = (args.snapshot_gb > 0.0).then(|| (state.join("kv"), (args.snapshot_gb * 1e9) as u64));
+    let loader = Arc::new(StoreLoader::new(&args.models, load, snapshots)?);
+    let keys = args.api_key_file.as_deref().map(Keys::load).transpose()?;
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(tls_config(certificate, key)?),
+        _ => None,
+    };
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let socket = (!args.no_socket).then(|| args.socket.clone().unwrap_or_else(|| state.join("flint.sock")));
+    let options = ServerOptions {
+        tcp: Some(SocketAddr::new(args.host, args.port)),
+        host: args.host_name.clone().or_else(|| Some(args.host.to_string())),
+        unix: socket.clone(),
+        tls,
+        keys,
+        origins: args.origins.clone(),
+        limits: Limits::default(),
+        pool: PoolLimits {
+            tokens_per_minute: args.tokens_per_minute,
+            loaded_max: args.loaded_max,
+            idle: Duration::from_secs(args.idle_minutes * 60),
+            output_tokens: args.max_output_tokens,
+        },
+        store: StoreOptions {
+            path: Some(state.join("responses.sqlite")),
+            age_max: Duration::from_secs(args.keep_days * 24 * 3600),
+            ..StoreOptions::default()
+        },
+    };
+    let server = Server::bind(options, loader).await?;
+    if args.preload {
+        server.preload(None).await.map_err(anyhow::Error::msg)?;
+    }
+    let address = server.address().context("the server has no address")?;
+    if let Some(file) = &args.port_file {
+        write_port(file, address.port())?;
+    }
+    eprintln!("flint serves at {scheme}://{address}/v1");
+    if let Some(socket) = &socket {
+        eprintln!("and for this user at unix:{}", socket.display());
+    }
+    server.run(stop_signal()).await;
+    Ok(())
+}
+
+/// Written whole: whoever waits for the file finds a port in it.
+fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
+    let unfinished = file.with_extension("partial");
+    std::fs::write(&unfinished, port.to_string())
+        .and_then(|()| std::fs::rename(&unfinished, file))
+        .with_context(|| format!("the port could not be written to {}", file.display()))
+}
+
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupt = tokio::signal::ctrl_c();
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = interrupt => {}
+                _ = terminate.recv() => {}
+            }
+        }
+        Err(_) => {
+            let _ = interrupt.await;
+        }
+    }
+}
+
+/// The directory for what a server keeps, for this user alone.
+fn state_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let path = match asked {
+        Some(path) => path.to_owned(),
+        None => match (home("FLINT_HOME"), home("XDG_STATE_HOME"), home("HOME")) {
+            (Some(flint), _, _) => flint.join("state"),
+            (None, Some(xdg), _) => xdg.join("flint"),
+            (None, None, Some(home)) => home.join(".local/state/flint"),
+            (None, None, None) => bail!("there is no home directory; name one with --state"),
+        },
+    };
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&path)
+        .with_context(|| format!("the state directory {} cannot be made; choose one with --state", path.display()))?;
+    Ok(path)
+}
+
+fn tls_config(certificate: &Path, key: &Path) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+    let read = |path: &Path| format!("{} is no usable PEM file", path.display());
+    let chain: Result<Vec<CertificateDer<'static>>, _> =
+        CertificateDer::pem_file_iter(certificate).with_context(|| read(certificate))?.collect();
+    let chain = chain.with_context(|| read(certificate))?;
+    let secret = PrivateKeyDer::from_pem_file(key).with_context(|| read(key))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret)
+        .context("the certificate and the key do not fit together")?;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,215 @@
+//! From what a client sent to the messages a chat template takes.
+//!
+//! Everything the model produced in one go (thoughts, text, calls) is one assistant message, with the very tokens where
+//! they are known. Messages are never merged or moved, so that a conversation that grows at its end keeps its prefix.
+
+use std::sync::{Arc, PoisonError};
+
+use api::responses::{InputItem, OutputItem, Role};
+use serde_json::Value;
+use text::{ChatRequest, Message, ToolCall};
+
+use crate::error::ApiError;
+use crate::pool::Pool;
+use crate::recall::Shown;
+use crate::responses::Turn;
+use crate::tools::{ToolSet, announcement};
+
+/// A conversation being put together.
+#[derive(Debug, Default)]
+pub struct Conversation {
+    messages: Vec<Message>,
+    /// Calls the model made, by id, and whether each has been answered.
+    calls: Vec<(String, bool)>,
+    open: Option<Open>,
+}
+
+/// An assistant message that may still grow.
+#[derive(Debug, Default)]
+struct Open {
+    shown: Shown,
+    reasoning: String,
+    calls: Vec<Call>,
+}
+
+#[derive(Debug)]
+struct Call {
+    flat: String,
+    input: String,
+    custom: bool,
+}
+
+impl Conversation {
+    /// Adds what the operator says.
+    pub fn system(&mut self, text: &str) {
+        self.add(Message::system(text));
+    }
+
+    /// Adds any message that is not the model's.
+    pub fn add(&mut self, message: Message) {
+        self.close(None);
+        self.messages.push(message);
+    }
+
+    /// Adds an answer of the model: the tokens it produced.
+    pub fn answer(&mut self, tokens: Arc<[u32]>, output: &[OutputItem]) {
+        self.close(None);
+        self.calls.extend(output.iter().filter_map(|item| Some((item.call_id()?.to_owned(), false))));
+        if !tokens.is_empty() {
+            self.messages.push(Message { raw: Some(tokens), ..Message::assistant("") });
+        }
+    }
+
+    /// Adds an answer as a client of another protocol gives it back.
+    pub fn assistant(&mut self, pool: &Pool, text: String, calls: Vec<(String, String, String)>) {
+        self.close(None);
+        let open = self.open.get_or_insert_default();
+        open.shown.text = text;
+        for (id, name, arguments) in calls {
+            self.calls.push((id, false));
+            let open = self.open.get_or_insert_default();
+            open.shown.calls.push((name.clone(), arguments.clone()));
+            open.calls.push(Call { flat: name, input: arguments, custom: false });
+        }
+        self.close(Some(pool));
+    }
+
+    /// Adds the result of a call.
+    pub fn output(&mut self, call_id: &str, text: String) -> Result<(), ApiError> {
+        let call = self.calls.iter_mut().find(|(id, _)| id == call_id);
+        let Some((_, answered)) = call else {
+            let message = format!("no tool call found for call_id {call_id:?}; send the call before its output");
+            return Err(ApiError::bad_field("input", message));
+        };
+        *answered = true;
+        self.add(Message { tool_call_id: Some(call_id.to_owned()), ..Message::tool(text) });
+        Ok(())
+    }
+
+    /// Adds items of input. `pool` finds the tokens of answers that come back as text.
+    pub fn items(
+        &mut self,
+        items: &[Value],
+        pool: &Pool,
+        tools: &ToolSet,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), ApiError> {
+        for item in InputItem::read_list("input", items)? {
+            if !matches!(item, InputItem::Call { .. } | InputItem::Reasoning { .. })
+                && !matches!(item, InputItem::Message { role: Role::Assistant, .. })
+            {
+                self.close(Some(pool));
+            }
+            self.item(item, tools, warnings)?;
+        }
+        self.close(Some(pool));
+        Ok(())
+    }
+
+    fn item(&mut self, item: InputItem, tools: &ToolSet, warnings: &mut Vec<String>) -> Result<(), ApiError> {
+        match item {
+            InputItem::Message { role, content } => {
+                for kind in &content.unread {
+                    warnings.push(format!("`{kind}` was left out: this model reads only text"));
+                }
+                match role {
+                    Role::Developer => self.add(Message::system(content.text)),
+                    Role::User => self.add(Message::user(content.text)),
+                    Role::Assistant => self.open.get_or_insert_default().shown.text.push_str(&content.text),
+                }
+            }
+            InputItem::Call { call_id, name, namespace, input, custom } => {
+                self.calls.push((call_id, false));
+                let open = self.open.get_or_insert_default();
+                open.shown.calls.push((name.clone(), input.clone()));
+                let flat = tools.flat_name(&name, namespace.as_deref());
+                open.calls.push(Call { flat, input, custom });
+            }
+            InputItem::Output { call_id, output } => self.output(&call_id, output.text)?,
+            InputItem::Reasoning { text } => self.open.get_or_insert_default().reasoning.push_str(&text),
+            InputItem::Compaction { summary } => {
+                self.add(Message::system(format!("Summary of the conversation so far:\n{summary}")));
+            }
+            // Its tools were taken in with the request's own.
+            InputItem::Tools(_) => {}
+            InputItem::Other { kind } => {
+                warnings.push(format!("input items of type `{kind}` mean nothing to a local model; one was left out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds earlier turns, with the tokens of their answers where the same weights made them.
+    pub fn turns(&mut self, last: Option<&Arc<Turn>>, pool: &Pool, tools: &ToolSet) -> Result<(), ApiError> {
+        // What was left out of them was told then.
+        let mut told = Vec::new();
+        for turn in last.map(Turn::chain).unwrap_or_default() {
+            self.items(&turn.input, pool, tools, &mut told)?;
+            if turn.fingerprint == pool.facts.fingerprint {
+                self.answer(Arc::clone(&turn.tokens), &turn.response.output);
+            } else {
+                let output = turn.response.output.iter().filter_map(|item| serde_json::to_value(item).ok());
+                self.items(&output.collect::<Vec<Value>>(), pool, tools, &mut told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the open assistant message, with its tokens where the pool remembers them.
+    fn close(&mut self, pool: Option<&Pool>) {
+        let Some(open) = self.open.take() else { return };
+        let recall = |pool: &Pool| pool.recall.lock().unwrap_or_else(PoisonError::into_inner).find(&open.shown);
+        let message = match pool.and_then(recall) {
+            Some(tokens) => Message { raw: Some(tokens), ..Message::assistant("") },
+            None => open.message(),
+        };
+        self.messages.push(message);
+    }
+
+    /// Writes the conversation down as tokens. `answer` ends it with the start of the model's turn.
+    pub fn write(&mut self, pool: &Pool, tools: &ToolSet, answer: bool) -> Result<Vec<u32>, ApiError> {
+        self.close(Some(pool));
+        let declared = tools.declared();
+        let announce = !declared.is_empty() && !pool.facts.announces_tools;
+        let mut messages = self.messages.clone();
+        if announce {
+            let text = announcement(&declared);
+            match messages.first_mut() {
+                Some(first) if first.role == "system" => first.content = format!("{}\n\n{text}", first.content),
+                _ => messages.insert(0, Message::system(text)),
+            }
+        }
+        let mut request = ChatRequest::new(&messages).with_tools(if announce { &[] } else { &declared });
+        request.add_generation_prompt = answer;
+        let writer = pool.writer()?;
+        match writer.write(&request) {
+            Ok(written) => Ok(written.tokens),
+            Err(text::TextError::TemplateRefused(_)) => {
+                // Some templates take the operator only at the start.
+                let later = messages.iter_mut().skip(1).filter(|message| message.role == "system");
+                later.for_each(|message| message.role = "user".to_owned());
+                let mut request = ChatRequest::new(&messages).with_tools(if announce { &[] } else { &declared });
+                request.add_generation_prompt = answer;
+                Ok(writer.write(&request)?.tokens)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Open {
+    fn message(self) -> Message {
+        let mut text = self.shown.text;
+        let mut calls = Vec::new();
+        for call in self.calls {
+            if call.custom {
+                // Written the way the model is told to write it.
+                text.push_str(&format!("\n<tool_call>\n{{\"name\": \"{}\"}}\n{}\n</tool_call>", call.flat, call.input));
+            } else {
+                calls.push(ToolCall::new(call.flat, &call.input));
+            }
+        }
+        let reasoning_content = Some(self.reasoning).filter(|text| !text.is_empty());
+        Message { reasoning_content, ..Message::assistant(text).with_tool_calls(calls) }
+    }
+}

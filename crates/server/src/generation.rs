@@ -1,0 +1,229 @@
+//! One answer being generated, whatever the wire format: tokens come from the engine, typed parts go to the endpoint.
+//!
+//! The engine's thread wakes the reader's task; detokenising and parsing happen there. Dropping a [`Generation`] ends
+//! the sequence at the next step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::responses::{LogProb, TopLogProb};
+use engine::{Constraint, Event, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError};
+use text::grammar::{Grammar, GrammarSource, Matcher};
+use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
+use tokio::sync::Notify;
+
+use crate::error::ApiError;
+use crate::pool::Pool;
+use crate::tools::ToolSet;
+
+/// What to generate.
+pub struct Job {
+    /// Tokens to start from.
+    pub prompt: Vec<u32>,
+    /// Most tokens to generate; `None` is as many as fit. 0 only reads the prompt.
+    pub max_tokens: Option<usize>,
+    /// How tokens are picked.
+    pub sampling: Sampling,
+    /// Texts that end the answer.
+    pub stop: Vec<String>,
+    /// Scheduling class.
+    pub lane: Lane,
+    /// What the answer is held to.
+    pub grammar: Option<Grammar>,
+    /// How the answer is read.
+    pub answer: AnswerOptions,
+}
+
+impl Job {
+    /// A greedy answer of free text.
+    pub fn new(prompt: Vec<u32>) -> Self {
+        Self {
+            prompt,
+            max_tokens: None,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            lane: Lane::Interactive,
+            grammar: None,
+            answer: AnswerOptions::default(),
+        }
+    }
+}
+
+/// The grammar of an answer: a format wins over tools, which are then only told of.
+pub fn grammar(pool: &Pool, format: Option<GrammarSource>, tools: &ToolSet) -> Result<Option<Grammar>, ApiError> {
+    let source = format.or_else(|| tools.grammar().map(GrammarSource::Tools));
+    let Some(source) = source else { return Ok(None) };
+    let compiled = pool.grammars()?.compile(&source);
+    compiled.map(Some).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+/// How an answer with these tools is read.
+pub fn answer_options(pool: &Pool, tools: &ToolSet, format: bool) -> AnswerOptions {
+    let names = if tools.may_call() && !format { tools.names() } else { Vec::new() };
+    let reasoning = if pool.facts.reasons { Reasoning::ThinkTags } else { Reasoning::None };
+    AnswerOptions { tools: names, reasoning, parallel: tools.parallel() }
+}
+
+/// What happened since the last time.
+#[derive(Debug)]
+pub enum Piece {
+    /// It left the queue.
+    Started(Started),
+    /// New parts of the answer, perhaps none, and the tokens they came from when log-probabilities are wanted.
+    Parts {
+        /// In order.
+        parts: Vec<Part>,
+        /// One per token.
+        logprobs: Vec<LogProb>,
+    },
+    /// It is over.
+    Finished(Finished),
+}
+
+/// An answer being generated.
+pub struct Generation {
+    pool: Arc<Pool>,
+    stream: Stream,
+    ready: Arc<Notify>,
+    text: Detokenizer,
+    parser: AnswerParser,
+    tokens: Vec<u32>,
+    prompt_tokens: usize,
+    begun: Instant,
+    last: Option<Instant>,
+    finished: Option<Finished>,
+}
+
+impl Generation {
+    /// Hands a job to the engine.
+    pub fn start(pool: &Arc<Pool>, job: Job) -> Result<Self, ApiError> {
+        let prompt_tokens = job.prompt.len();
+        if prompt_tokens >= pool.facts.context {
+            return Err(ApiError::too_long(prompt_tokens, pool.facts.context.saturating_sub(1)));
+        }
+        pool.admit(prompt_tokens)?;
+        let ready = Arc::new(Notify::new());
+        let wake = Arc::clone(&ready);
+        let vocabulary = pool.tokenizer.vocabulary();
+        let room = pool.facts.context - prompt_tokens;
+        let usual = if pool.limits.output_tokens > 0 { pool.limits.output_tokens.min(room) } else { room };
+        let request = Request {
+            max_tokens: job.max_tokens.map_or(usual, |tokens| tokens.min(room)),
+            sampling: job.sampling,
+            stop_tokens: vocabulary.stops().to_vec(),
+            stop_strings: job.stop.into_iter().map(String::into_bytes).collect(),
+            lane: job.lane,
+            constraint: job.grammar.map(|grammar| Box::new(Held(grammar.matcher())) as Box<dyn Constraint>),
+            on_ready: Some(Box::new(move || wake.notify_one())),
+            ..Request::new(job.prompt, 0)
+        };
+        let stream = pool.engine.submit(request)?;
+        Ok(Self {
+            text: Detokenizer::new(Arc::clone(vocabulary), ShowSpecial::Hide),
+            parser: AnswerParser::new(job.answer),
+            pool: Arc::clone(pool),
+            stream,
+            ready,
+            tokens: Vec::new(),
+            prompt_tokens,
+            begun: Instant::now(),
+            last: None,
+            finished: None,
+        })
+    }
+
+    /// The next piece; `None` after the end. Can be dropped and called again without losing anything.
+    pub async fn next(&mut self) -> Option<Piece> {
+        loop {
+            if let Some(finished) = self.finished.take() {
+                return Some(Piece::Finished(finished));
+            }
+            match self.stream.try_recv() {
+                Ok(Event::Started(started)) => return Some(Piece::Started(started)),
+                Ok(Event::Tokens(tokens)) => return Some(self.read(&tokens)),
+                Ok(Event::Finished(finished)) => return Some(self.end(finished)),
+                Err(TryRecvError::Ended) => return None,
+                Err(TryRecvError::Empty) => self.ready.notified().await,
+            }
+        }
+    }
+
+    /// Ends the sequence at the next step; what was generated until then still comes, and then the end.
+    pub fn cancel(&self) {
+        self.stream.cancel();
+    }
+
+    /// Tokens generated so far, the one that ended the answer left out.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Tokens of the prompt.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
+    }
+
+    /// How many requests come first; `None` once it has started.
+    pub fn place(&self) -> Option<usize> {
+        self.pool.engine.place(self.stream.id())
+    }
+
+    fn read(&mut self, tokens: &[TokenOut]) -> Piece {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.pool.metrics.tokens(now - last, tokens.len());
+        }
+        let mut parts = Vec::new();
+        for token in tokens {
+            self.tokens.push(token.id);
+            self.parser.push(self.text.push(token.id), &mut parts);
+        }
+        if self.parser.stopped() {
+            self.stream.cancel();
+        }
+        let vocabulary = self.pool.tokenizer.vocabulary();
+        let logprobs = tokens.iter().filter_map(|token| logprob(vocabulary, token)).collect();
+        Piece::Parts { parts, logprobs }
+    }
+
+    /// The end brings the last parts with it: they come first, then the end itself.
+    fn end(&mut self, finished: Finished) -> Piece {
+        let mut parts = Vec::new();
+        self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
+        self.parser.push(self.text.flush(), &mut parts);
+        self.parser.finish(&mut parts);
+        self.pool.spend(finished.usage.generated);
+        self.pool.metrics.finished(&finished, self.begun.elapsed());
+        if parts.is_empty() {
+            return Piece::Finished(finished);
+        }
+        self.finished = Some(finished);
+        Piece::Parts { parts, logprobs: Vec::new() }
+    }
+}
+
+fn logprob(vocabulary: &Vocabulary, token: &TokenOut) -> Option<LogProb> {
+    let text = |id: u32| String::from_utf8_lossy(vocabulary.token_bytes(id)).into_owned();
+    let bytes = |id: u32| vocabulary.token_bytes(id).to_vec();
+    let top = |&(id, logprob): &(u32, f32)| TopLogProb { token: text(id), logprob, bytes: bytes(id) };
+    let logprob = token.logprob?;
+    let top_logprobs = token.top.iter().map(top).collect();
+    Some(LogProb { token: text(token.id), logprob, bytes: bytes(token.id), top_logprobs })
+}
+
+/// A grammar as the engine sees it.
+struct Held(Matcher);
+
+impl Constraint for Held {
+    fn allowed(&mut self) -> Result<Option<&[u32]>, String> {
+        self.0.allowed()
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        self.0.accept(token)
+    }
+
+    fn forced(&mut self, max: usize, out: &mut Vec<u32>) {
+        self.0.forced(max, out);
+    }
+}

@@ -1,0 +1,96 @@
+//! What each engine counts by itself, read when somebody asks.
+
+use engine::Stats;
+
+use super::text::{Kind, Page};
+
+/// One family with one sample per engine.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&Stats) -> f64,
+}
+
+const fn counter(name: &'static str, help: &'static str, value: fn(&Stats) -> f64) -> Family {
+    Family { name, kind: Kind::Counter, help, value }
+}
+
+const fn gauge(name: &'static str, help: &'static str, value: fn(&Stats) -> f64) -> Family {
+    Family { name, kind: Kind::Gauge, help, value }
+}
+
+/// vLLM's names first, ours after. New counters of [`Stats`], those of snapshots for one, become lines here.
+const FAMILIES: &[Family] = &[
+    gauge("vllm:num_requests_running", "Sequences being stepped.", |stats| sum(stats.running)),
+    gauge("vllm:num_requests_waiting", "Requests not started, and sequences waiting for KV room.", |stats| {
+        sum(stats.queued) + sum(stats.preempted)
+    }),
+    gauge("vllm:kv_cache_usage_perc", "Share of KV blocks in use by sequences, from 0 to 1.", |stats| {
+        let blocks = stats.blocks;
+        blocks.used as f64 / (blocks.used + blocks.cached + blocks.free).max(1) as f64
+    }),
+    counter("vllm:prompt_tokens_total", "Tokens of prompts, cached ones included.", |stats| {
+        (stats.prompt_tokens + stats.cached_tokens) as f64
+    }),
+    counter("vllm:generation_tokens_total", "Tokens generated.", |stats| stats.generated_tokens as f64),
+    counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", |stats| {
+        (stats.prompt_tokens + stats.cached_tokens) as f64
+    }),
+    counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", |stats| {
+        stats.cached_tokens as f64
+    }),
+    counter("vllm:num_preemptions_total", "Times a sequence gave up its blocks for another.", |stats| {
+        stats.preemptions as f64
+    }),
+    counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens verified.", |stats| stats.drafted_tokens as f64),
+    counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", |stats| {
+        stats.accepted_tokens as f64
+    }),
+    counter("flint_prompt_tokens_computed_total", "Rows computed to read prompts, again after preemption.", |stats| {
+        stats.prompt_tokens as f64
+    }),
+    counter("flint_steps_total", "Forward passes.", |stats| stats.steps as f64),
+    counter("flint_forward_seconds_total", "Time in forward passes.", |stats| stats.forward_seconds),
+    counter("flint_busy_seconds_total", "Time with work to do, forward passes included.", |stats| stats.busy_seconds),
+];
+
+/// A number of one lane.
+type OfLane = fn(&Stats, usize) -> usize;
+
+/// The lanes in the order of the arrays in [`Stats`].
+const LANES: [&str; 2] = ["interactive", "background"];
+
+pub(super) fn write(page: &mut Page, engines: &[(&str, Stats)]) {
+    for family in FAMILIES {
+        page.family(family.name, family.kind, family.help);
+        for (model, stats) in engines {
+            page.sample(family.name, &[("model_name", model)], (family.value)(stats));
+        }
+    }
+    let lanes: [(&str, &str, OfLane); 2] = [
+        ("flint_lane_running", "Sequences being stepped, by lane.", |stats, lane| stats.running[lane]),
+        ("flint_lane_waiting", "Requests and sequences waiting, by lane.", |stats, lane| {
+            stats.queued[lane] + stats.preempted[lane]
+        }),
+    ];
+    for (name, help, value) in lanes {
+        page.family(name, Kind::Gauge, help);
+        for (model, stats) in engines {
+            for (index, lane) in LANES.iter().enumerate() {
+                page.sample(name, &[("model_name", model), ("lane", lane)], value(stats, index) as f64);
+            }
+        }
+    }
+    page.family("flint_kv_blocks", Kind::Gauge, "KV blocks: in use, kept for their content, empty.");
+    for (model, stats) in engines {
+        let blocks = stats.blocks;
+        for (state, count) in [("used", blocks.used), ("cached", blocks.cached), ("free", blocks.free)] {
+            page.sample("flint_kv_blocks", &[("model_name", model), ("state", state)], count as f64);
+        }
+    }
+}
+
+fn sum(lanes: [usize; 2]) -> f64 {
+    lanes.iter().sum::<usize>() as f64
+}

@@ -1,0 +1,390 @@
+//! Models as pools: each with its own engine, limits and caches, loaded when first asked for.
+//!
+//! A request names a model and gets that model or an error; nothing is ever served by another one. What loading means
+//! (files, devices, options) is the business of whoever implements [`Loader`].
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::EngineHandle;
+use text::grammar::Grammars;
+use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
+
+use crate::error::ApiError;
+use crate::metrics::{Metrics, ModelMetrics};
+use crate::recall::Recall;
+
+/// What is known of a model before it is loaded.
+#[derive(Clone, Debug)]
+pub struct ModelCard {
+    /// What clients call it.
+    pub name: String,
+    /// Other names it answers to.
+    pub aliases: Vec<String>,
+    /// One line for people.
+    pub description: String,
+    /// Tokens one sequence may have here: the model's limit or the server's, whichever is less.
+    pub context: usize,
+}
+
+/// A model that runs, as a loader hands it over.
+pub struct LoadedModel {
+    /// Takes token prompts.
+    pub engine: EngineHandle,
+    /// Makes them.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Writes conversations; a model without a template still serves raw prompts.
+    pub template: Result<ChatTemplate, TextError>,
+    /// The file's own name of the model.
+    pub served_model: String,
+    /// Identity of the weights.
+    pub fingerprint: u64,
+    /// Such as `Q4_K_M`.
+    pub quantisation: String,
+    /// Tokens one sequence may have.
+    pub context: usize,
+}
+
+/// Knows which models there are and how to load them.
+pub trait Loader: Send + Sync + 'static {
+    /// The models on offer, the default one first.
+    fn cards(&self) -> Vec<ModelCard>;
+
+    /// Loads one. Runs on a blocking thread and may take long.
+    fn load(&self, name: &str) -> Result<LoadedModel, String>;
+}
+
+/// Limits of each pool.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolLimits {
+    /// Tokens read and generated per minute; 0 is unlimited. More is answered 429.
+    pub tokens_per_minute: u64,
+    /// Models in memory at once; the one idle longest makes way.
+    pub loaded_max: usize,
+    /// A model unused for this long is unloaded; zero keeps it.
+    pub idle: Duration,
+    /// Most tokens of an answer whose request names no limit; 0 is as many as fit.
+    pub output_tokens: usize,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { tokens_per_minute: 0, loaded_max: 2, idle: Duration::ZERO, output_tokens: 0 }
+    }
+}
+
+/// One loaded model.
+pub struct Pool {
+    /// What clients call it.
+    pub name: String,
+    /// Takes token prompts.
+    pub engine: EngineHandle,
+    /// Makes them.
+    pub tokenizer: Arc<Tokenizer>,
+    /// What the model said before, by what was shown of it.
+    pub recall: Mutex<Recall>,
+    /// Facts for the client.
+    pub facts: Facts,
+    /// Numbers for Prometheus.
+    pub metrics: Arc<ModelMetrics>,
+    /// Limits in force.
+    pub limits: PoolLimits,
+    writer: Result<PromptWriter, String>,
+    grammars: OnceLock<Result<Grammars, String>>,
+    spent: Mutex<Spent>,
+    used: Mutex<Instant>,
+}
+
+/// What a client is told about the model that serves it.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The file's own name of the model.
+    pub served_model: String,
+    /// Identity of the weights.
+    pub fingerprint: u64,
+    /// Such as `Q4_K_M`.
+    pub quantisation: String,
+    /// Tokens one sequence may have.
+    pub context: usize,
+    /// Whether the chat template announces tools by itself.
+    pub announces_tools: bool,
+    /// Whether the chat template knows thoughts.
+    pub reasons: bool,
+}
+
+impl Pool {
+    fn new(name: &str, model: LoadedModel, limits: PoolLimits, metrics: Arc<ModelMetrics>) -> Self {
+        let template_text = model.tokenizer.vocabulary().chat_template().unwrap_or_default();
+        let facts = Facts {
+            served_model: model.served_model,
+            fingerprint: model.fingerprint,
+            quantisation: model.quantisation,
+            context: model.context.min(model.engine.tokens_max()),
+            announces_tools: template_text.contains("tools"),
+            reasons: template_text.contains("<think>"),
+        };
+        let writer = model.template.map(|template| PromptWriter::new(Arc::clone(&model.tokenizer), template));
+        Self {
+            name: name.to_owned(),
+            engine: model.engine,
+            tokenizer: model.tokenizer,
+            recall: Mutex::default(),
+            facts,
+            metrics,
+            limits,
+            writer: writer.map_err(|error| error.to_string()),
+            grammars: OnceLock::new(),
+            spent: Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Writes conversations for this model.
+    pub fn writer(&self) -> Result<&PromptWriter, ApiError> {
+        self.writer.as_ref().map_err(|error| {
+            let hint = "use /v1/completions with a raw prompt";
+            ApiError::bad_field("model", format!("{} holds no conversations ({error}); {hint}", self.name))
+        })
+    }
+
+    /// Compiles grammars for this model. The first call takes a moment.
+    pub fn grammars(&self) -> Result<&Grammars, ApiError> {
+        let made = self.grammars.get_or_init(|| {
+            let rows = self.engine.info().vocab;
+            Grammars::new(&self.tokenizer, rows).map_err(|error| error.to_string())
+        });
+        made.as_ref().map_err(|error| ApiError::internal(format!("grammars are not available: {error}")))
+    }
+
+    /// Counts tokens against the minute's budget, or says when there will be room.
+    pub fn admit(&self, tokens: usize) -> Result<(), ApiError> {
+        let limit = self.limits.tokens_per_minute;
+        *lock(&self.used) = Instant::now();
+        if limit == 0 {
+            return Ok(());
+        }
+        let mut spent = lock(&self.spent);
+        let wait = spent.wait(limit, tokens as u64, Instant::now());
+        match wait {
+            None => Ok(()),
+            Some(wait) => {
+                let message = format!(
+                    "{} may use {limit} tokens per minute and has used them; try again in {}s",
+                    self.name,
+                    wait.as_secs() + 1
+                );
+                Err(ApiError::overloaded(message, wait.as_secs() + 1))
+            }
+        }
+    }
+
+    /// Counts generated tokens.
+    pub fn spend(&self, tokens: usize) {
+        *lock(&self.used) = Instant::now();
+        if self.limits.tokens_per_minute > 0 {
+            lock(&self.spent).add(tokens as u64, Instant::now());
+        }
+    }
+
+    fn idle_for(&self) -> Duration {
+        lock(&self.used).elapsed()
+    }
+}
+
+/// Tokens spent in the last minute.
+#[derive(Debug, Default)]
+struct Spent {
+    entries: VecDeque<(Instant, u64)>,
+    sum: u64,
+}
+
+/// Entries are merged so that a minute never has more of them than this.
+const SPENT_GRAIN: Duration = Duration::from_millis(500);
+
+impl Spent {
+    /// Takes `tokens` out of `limit` per minute; gives the time to wait when they do not fit. A request larger than
+    /// the limit goes through once the minute is otherwise empty.
+    fn wait(&mut self, limit: u64, tokens: u64, now: Instant) -> Option<Duration> {
+        self.forget(now);
+        if self.sum + tokens <= limit || self.sum == 0 {
+            self.add(tokens, now);
+            return None;
+        }
+        let mut left = self.sum;
+        for &(at, count) in &self.entries {
+            left -= count;
+            if left + tokens <= limit || left == 0 {
+                return Some((at + Duration::from_secs(60)).saturating_duration_since(now));
+            }
+        }
+        Some(Duration::from_secs(60))
+    }
+
+    fn add(&mut self, tokens: u64, now: Instant) {
+        self.sum += tokens;
+        match self.entries.back_mut() {
+            Some((at, count)) if now.duration_since(*at) < SPENT_GRAIN => *count += tokens,
+            _ => self.entries.push_back((now, tokens)),
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while let Some(&(at, count)) = self.entries.front()
+            && now.duration_since(at) >= Duration::from_secs(60)
+        {
+            self.sum -= count;
+            self.entries.pop_front();
+        }
+    }
+}
+
+/// All models of a server.
+pub struct Pools {
+    loader: Arc<dyn Loader>,
+    limits: PoolLimits,
+    metrics: Arc<Metrics>,
+    slots: Vec<Slot>,
+    loads: AtomicU64,
+}
+
+struct Slot {
+    card: ModelCard,
+    pool: tokio::sync::Mutex<Option<Arc<Pool>>>,
+    /// The same, for those who only look.
+    seen: Mutex<Option<Arc<Pool>>>,
+}
+
+impl Pools {
+    /// The models of a loader, none of them loaded.
+    pub fn new(loader: Arc<dyn Loader>, limits: PoolLimits, metrics: Arc<Metrics>) -> Self {
+        let slot = |card| Slot { card, pool: tokio::sync::Mutex::default(), seen: Mutex::default() };
+        let slots = loader.cards().into_iter().map(slot).collect();
+        Self { loader, limits, metrics, slots, loads: AtomicU64::new(0) }
+    }
+
+    /// The models on offer.
+    pub fn cards(&self) -> impl Iterator<Item = &ModelCard> {
+        self.slots.iter().map(|slot| &slot.card)
+    }
+
+    /// The models in memory.
+    pub fn loaded(&self) -> Vec<Arc<Pool>> {
+        self.slots.iter().filter_map(|slot| lock(&slot.seen).clone()).collect()
+    }
+
+    /// How many times a model was loaded.
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Relaxed)
+    }
+
+    /// The pool of a model, loaded if need be; the default model when no name is given.
+    pub async fn get(&self, name: Option<&str>) -> Result<Arc<Pool>, ApiError> {
+        let slot = match name {
+            None => self.slots.first(),
+            Some(name) => self.slots.iter().find(|slot| slot.answers_to(name)),
+        };
+        let Some(slot) = slot else {
+            let known: Vec<&str> = self.cards().map(|card| card.name.as_str()).collect();
+            let name = name.unwrap_or_default();
+            let message = format!("there is no model {name:?} here; this server has {}", known.join(", "));
+            let error = ApiError::not_found("model_not_found", message);
+            return Err(ApiError { param: Some("model".to_owned()), ..error });
+        };
+        let mut held = slot.pool.lock().await;
+        if let Some(pool) = &*held {
+            return Ok(Arc::clone(pool));
+        }
+        self.make_way().await;
+        let (loader, name) = (Arc::clone(&self.loader), slot.card.name.clone());
+        let begun = Instant::now();
+        let loaded = tokio::task::spawn_blocking(move || loader.load(&name)).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            ApiError::internal(format!("{} could not be loaded: {error}", slot.card.name))
+        };
+        let model = loaded.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+        let pool = Arc::new(Pool::new(&slot.card.name, model, self.limits, self.metrics.model(&slot.card.name)));
+        tracing::info!(model = pool.name, seconds = begun.elapsed().as_secs_f64(), "model loaded");
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        *lock(&slot.seen) = Some(Arc::clone(&pool));
+        *held = Some(Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    /// Unloads models that nobody has used for a while. Call it now and then.
+    pub async fn sweep(&self) {
+        if self.limits.idle.is_zero() {
+            return;
+        }
+        for slot in &self.slots {
+            slot.unload_if(|pool| pool.idle_for() >= self.limits.idle).await;
+        }
+    }
+
+    /// Unloads everything: engines end their streams and write their snapshots.
+    pub async fn close(&self) {
+        for slot in &self.slots {
+            let pool = lock(&slot.seen).take();
+            if let Some(pool) = pool {
+                let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
+            }
+        }
+    }
+
+    async fn make_way(&self) {
+        let loaded = self.loaded();
+        if loaded.len() < self.limits.loaded_max.max(1) {
+            return;
+        }
+        let oldest = loaded.iter().max_by_key(|pool| pool.idle_for()).map(|pool| pool.name.clone());
+        drop(loaded);
+        for slot in self.slots.iter().filter(|slot| Some(&slot.card.name) == oldest.as_ref()) {
+            slot.unload_if(|_| true).await;
+        }
+    }
+}
+
+impl Slot {
+    fn answers_to(&self, name: &str) -> bool {
+        self.card.name == name || self.card.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// Unloads the model when `condition` holds and nobody uses it.
+    async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) {
+        let Ok(mut held) = self.pool.try_lock() else { return };
+        // Two references are the slot's own; a third is a request.
+        let unused = |pool: &Arc<Pool>| Arc::strong_count(pool) <= 2 && condition(pool);
+        if held.as_ref().is_some_and(unused) {
+            lock(&self.seen).take();
+            if let Some(pool) = held.take() {
+                tracing::info!(model = pool.name, "model unloaded");
+                let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_holds_its_budget_and_then_forgets() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut spent = Spent::default();
+        assert_eq!(spent.wait(100, 150, at(0)), None, "a large request is not refused for ever");
+        assert_eq!(spent.wait(100, 10, at(10)), Some(Duration::from_secs(50)));
+        assert_eq!(spent.wait(100, 60, at(61)), None);
+        assert_eq!(spent.wait(100, 40, at(70)), None);
+        assert_eq!(spent.wait(100, 30, at(80)), Some(Duration::from_secs(41)));
+        spent.add(5, at(80));
+        assert_eq!(spent.sum, 105);
+        assert_eq!(spent.wait(100, 55, at(121)), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! What the model said, by what the client was shown of it.
+//!
+//! A client that sends its whole history sends texts and calls, not the tokens the model produced: a call comes back
+//! without its fence, a text may be tokenised differently. This memory finds the tokens again, so that the prompt is
+//! what the KV cache holds and nothing is read twice. It forgets the oldest beyond a limit, which costs only time.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Most tokens remembered: 16 MiB.
+const TOKENS_MAX: usize = 4 << 20;
+
+/// A bounded memory of answers.
+#[derive(Debug, Default)]
+pub struct Recall {
+    answers: HashMap<u64, Arc<[u32]>>,
+    order: VecDeque<u64>,
+    tokens: usize,
+}
+
+/// What a client was shown of an answer: its text, and its calls by name and input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shown {
+    /// All text.
+    pub text: String,
+    /// Names and inputs of the calls, in order.
+    pub calls: Vec<(String, String)>,
+}
+
+impl Shown {
+    /// Whether the client was shown nothing.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.calls.is_empty()
+    }
+
+    fn key(&self) -> u64 {
+        // Clients trim texts and re-space arguments; neither makes another answer.
+        let mut hasher = DefaultHasher::new();
+        self.text.trim().hash(&mut hasher);
+        for (name, input) in &self.calls {
+            name.hash(&mut hasher);
+            match serde_json::from_str::<serde_json::Value>(input) {
+                Ok(value) => value.to_string().hash(&mut hasher),
+                Err(_) => input.trim().hash(&mut hasher),
+            }
+        }
+        hasher.finish()
+    }
+}
+
+impl Recall {
+    /// Remembers the tokens of an answer.
+    pub fn remember(&mut self, shown: &Shown, tokens: &[u32]) {
+        if shown.is_empty() || tokens.is_empty() || tokens.len() > TOKENS_MAX {
+            return;
+        }
+        let key = shown.key();
+        if let Some(before) = self.answers.insert(key, tokens.into()) {
+            self.tokens -= before.len();
+            self.order.retain(|other| *other != key);
+        }
+        self.order.push_back(key);
+        self.tokens += tokens.len();
+        while self.tokens > TOKENS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.tokens -= self.answers.remove(&oldest).map_or(0, |tokens| tokens.len());
+        }
+    }
+
+    /// The tokens of an answer that was shown this way.
+    pub fn find(&self, shown: &Shown) -> Option<Arc<[u32]>> {
+        if shown.is_empty() { None } else { self.answers.get(&shown.key()).cloned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, calls: &[(&str, &str)]) -> Shown {
+        let calls = calls.iter().map(|(name, input)| ((*name).to_owned(), (*input).to_owned())).collect();
+        Shown { text: text.to_owned(), calls }
+    }
+
+    #[test]
+    fn finds_what_was_shown_however_it_is_spaced() {
+        let mut recall = Recall::default();
+        recall.remember(&shown("hello ", &[("ls", r#"{"path": "a"}"#)]), &[1, 2, 3]);
+        assert_eq!(recall.find(&shown("hello", &[("ls", r#"{"path":"a"}"#)])).unwrap()[..], [1, 2, 3]);
+        assert_eq!(recall.find(&shown("hello", &[("ls", r#"{"path":"b"}"#)])), None);
+        assert_eq!(recall.find(&shown("hello", &[])), None);
+        recall.remember(&shown("", &[]), &[9]);
+        assert_eq!(recall.find(&shown("", &[])), None);
+    }
+
+    #[test]
+    fn forgets_the_oldest_beyond_the_limit() {
+        let mut recall = Recall::default();
+        let long = vec![7; TOKENS_MAX / 2];
+        for text in ["a", "b", "a", "c"] {
+            recall.remember(&shown(text, &[]), &long);
+        }
+        assert!(recall.find(&shown("b", &[])).is_none());
+        assert!(recall.find(&shown("a", &[])).is_some() && recall.find(&shown("c", &[])).is_some());
+        assert_eq!(recall.tokens, TOKENS_MAX);
+    }
+}

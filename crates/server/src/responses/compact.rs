@@ -1,0 +1,93 @@
+//! `POST /v1/responses/compact`: a conversation made short by the model itself.
+
+use std::sync::Arc;
+
+use api::Fields;
+use api::responses::resource::InputDetails;
+use api::responses::{InputItem, OutputItem, Usage};
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+use text::{Message, Part};
+
+use super::routes::find_turn;
+use super::turn::Turn;
+use crate::conversation::Conversation;
+use crate::error::ApiError;
+use crate::generation::{Generation, Job, Piece};
+use crate::ids;
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::{body, tools::ToolSet};
+
+/// Most tokens of a summary.
+const SUMMARY_TOKENS: usize = 1024;
+
+const ASK: &str = "Summarise this conversation so that another assistant can go on without having read it. Keep every \
+decision, fact, name, file path, open question and next step. Write only the summary.";
+
+/// Answers with one `compaction` item that stands for everything before it.
+pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+    let mut fields: Fields = body::fields(body, &shared.limits).await?;
+    let model: String = fields.need("model")?;
+    let input = fields.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default();
+    let instructions: Option<String> = fields.take("instructions")?;
+    let previous: Option<String> = fields.take("previous_response_id")?;
+    let parent = match &previous {
+        None => None,
+        Some(id) => Some(find_turn(&shared, id).await?.ok_or_else(|| ApiError::previous_not_found(id))?),
+    };
+    if input.is_empty() && parent.is_none() {
+        return Err(ApiError::bad_field("input", "input or previous_response_id is required"));
+    }
+    let pool = shared.pools.get(Some(&model)).await?;
+    let writing = Arc::clone(&pool);
+    let prompt = tokio::task::spawn_blocking(move || write(&writing, instructions, parent.as_ref(), &input)).await;
+    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
+    let mut generation = Generation::start(&pool, Job { max_tokens: Some(SUMMARY_TOKENS), ..Job::new(prompt) })?;
+    let (mut summary, mut usage) = (String::new(), Usage::default());
+    while let Some(piece) = generation.next().await {
+        match piece {
+            Piece::Started(_) => {}
+            Piece::Parts { parts, .. } => summary.extend(parts.into_iter().filter_map(|part| match part {
+                Part::Text(text) => Some(text),
+                _ => None,
+            })),
+            Piece::Finished(finished) => {
+                usage = Usage {
+                    input_tokens: finished.usage.prompt,
+                    input_tokens_details: InputDetails { cached_tokens: finished.usage.cached },
+                    output_tokens: finished.usage.generated,
+                    total_tokens: finished.usage.prompt + finished.usage.generated,
+                    ..Usage::default()
+                };
+            }
+        }
+    }
+    let item = OutputItem::Compaction { id: ids::new("cmp"), encrypted_content: summary };
+    Ok(body::json(&json!({
+        "id": ids::new("resp"),
+        "object": "response.compaction",
+        "created_at": ids::now(),
+        "output": [item],
+        "usage": usage,
+    })))
+}
+
+fn write(
+    pool: &Pool,
+    instructions: Option<String>,
+    parent: Option<&Arc<Turn>>,
+    input: &[Value],
+) -> Result<Vec<u32>, ApiError> {
+    let (mut conversation, tools) = (Conversation::default(), ToolSet::default());
+    if let Some(instructions) = instructions {
+        conversation.system(&instructions);
+    }
+    let mut warnings = Vec::new();
+    conversation.turns(parent, pool, &tools)?;
+    conversation.items(input, pool, &tools, &mut warnings)?;
+    conversation.add(Message::user(ASK));
+    conversation.write(pool, &tools, true)
+}

@@ -1,0 +1,16 @@
+//! The Responses API: one state machine ([`run`]), carried by HTTP, server-sent events ([`routes`]) or a WebSocket
+//! ([`socket`]).
+
+pub mod compact;
+mod emit;
+mod lanes;
+mod live;
+pub mod routes;
+mod run;
+mod settings;
+pub mod socket;
+mod steer;
+mod turn;
+
+pub use live::Live;
+pub use turn::{Turn, Turns};

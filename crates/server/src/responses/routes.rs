@@ -1,0 +1,225 @@
+//! The Responses API over HTTP.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use api::responses::{CreateResponse, OutputItem, Status};
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::live::Entry;
+use super::run::{Origin, Run};
+use super::turn::Turn;
+use crate::error::ApiError;
+use crate::shared::Shared;
+use crate::{body, sse};
+
+/// `POST /v1/responses`.
+pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+    let request = CreateResponse::read(body::fields(body, &shared.limits).await?)?;
+    let parent = match &request.previous_response_id {
+        None => None,
+        Some(id) => Some(find_turn(&shared, id).await?.ok_or_else(|| ApiError::previous_not_found(id))?),
+    };
+    let (stream, background) = (request.stream, request.background);
+    if background && !request.store {
+        return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
+    }
+    let mut run = Run::start(&shared, request, parent, Origin::http(stream)).await?;
+    if background {
+        let entry = shared.live.spawn(run);
+        let entry = entry.ok_or_else(|| ApiError::overloaded("too many background responses run; try again", 5))?;
+        return Ok(if stream { follow(entry, 0) } else { body::json(&entry.response()) });
+    }
+    if stream {
+        return Ok(events(run));
+    }
+    while run.next().await.is_some() {}
+    let response = run.response();
+    match &response.error {
+        Some(error) if error.code == "context_length_exceeded" => {
+            Err(ApiError::bad_field("input", error.message.clone()).code("context_length_exceeded"))
+        }
+        Some(error) => Err(ApiError::internal(error.message.clone())),
+        None => Ok(body::json(response)),
+    }
+}
+
+/// A run as a stream of events. Dropping the stream drops the run.
+fn events(run: Run) -> Response {
+    let chunks = stream::unfold(Some(run), |run| async move {
+        let mut run = run?;
+        let mut chunk = String::new();
+        let mut next = run.next().await;
+        if next.is_none() {
+            sse::write("[DONE]", &mut chunk);
+            return Some((Ok::<_, Infallible>(Bytes::from(chunk)), None));
+        }
+        while let Some(event) = next {
+            let json = serde_json::to_string(&event).unwrap_or_default();
+            sse::write_named(name_of(&json), &json, &mut chunk);
+            next = run.ready();
+        }
+        Some((Ok(Bytes::from(chunk)), Some(run)))
+    });
+    sse::response(chunks)
+}
+
+/// The events of a background response from number `from` on.
+fn follow(entry: Arc<Entry>, from: usize) -> Response {
+    let chunks = stream::unfold(Some((entry, from)), |state| async move {
+        let (entry, from) = state?;
+        let events = entry.events(from).await;
+        let mut chunk = String::new();
+        if events.is_empty() {
+            sse::write("[DONE]", &mut chunk);
+            return Some((Ok::<_, Infallible>(Bytes::from(chunk)), None));
+        }
+        for json in &events {
+            sse::write_named(name_of(json), json, &mut chunk);
+        }
+        Some((Ok(Bytes::from(chunk)), Some((entry, from + events.len()))))
+    });
+    sse::response(chunks)
+}
+
+/// The name of an event, which our JSON begins with.
+fn name_of(json: &str) -> &str {
+    json.strip_prefix(r#"{"type":""#).and_then(|rest| rest.split('"').next()).unwrap_or("message")
+}
+
+/// Where a stream is to be read from.
+#[derive(Debug, Default, Deserialize)]
+pub struct Reading {
+    stream: Option<bool>,
+    starting_after: Option<usize>,
+}
+
+/// `GET /v1/responses/{id}`: whole, or the rest of its stream.
+pub async fn get(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    Query(reading): Query<Reading>,
+) -> Result<Response, ApiError> {
+    let from = reading.starting_after.map_or(0, |number| number + 1);
+    if let Some(entry) = shared.live.find(&id) {
+        return Ok(if reading.stream == Some(true) { follow(entry, from) } else { body::json(&entry.response()) });
+    }
+    let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
+    if reading.stream == Some(true) {
+        let message = "the events of this response are no longer kept; get it without `stream`";
+        return Err(ApiError::bad_field("stream", message));
+    }
+    Ok(body::json(&turn.response))
+}
+
+/// `DELETE /v1/responses/{id}`.
+pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let live = shared.live.remove(&id);
+    let stored = shared.turns.delete(&id).await?;
+    match live || stored {
+        true => Ok(body::json(&json!({"id": id, "object": "response", "deleted": true}))),
+        false => Err(response_not_found(&id)),
+    }
+}
+
+/// `POST /v1/responses/{id}/cancel`.
+pub async fn cancel(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    if let Some(entry) = shared.live.find(&id) {
+        shared.metrics.interrupted();
+        entry.cancel();
+        entry.ended().await;
+        return Ok(body::json(&entry.response()));
+    }
+    match shared.turns.find(&id).await? {
+        Some(turn) => {
+            let message = format!("response {id:?} is not running in the background; it is {:?}", turn.response.status);
+            Err(ApiError::bad_request(message))
+        }
+        None => Err(response_not_found(&id)),
+    }
+}
+
+/// How a list of items is cut.
+#[derive(Debug, Deserialize)]
+pub struct Paging {
+    limit: Option<usize>,
+    after: Option<String>,
+    order: Option<String>,
+}
+
+/// `GET /v1/responses/{id}/input_items`.
+pub async fn input_items(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    Query(paging): Query<Paging>,
+) -> Result<Response, ApiError> {
+    let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
+    let limit = match paging.limit.unwrap_or(20) {
+        limit @ 1..=100 => limit,
+        _ => return Err(ApiError::bad_field("limit", "must be from 1 to 100")),
+    };
+    let mut items: Vec<serde_json::Value> = Vec::new();
+    for turn in turn.chain() {
+        items.extend(turn.input.iter().cloned());
+        if turn.response.id != id {
+            items.extend(turn.response.output.iter().filter_map(|item: &OutputItem| serde_json::to_value(item).ok()));
+        }
+    }
+    for (index, item) in items.iter_mut().enumerate() {
+        if let Some(fields) = item.as_object_mut() {
+            fields.entry("id").or_insert_with(|| format!("item_{index}").into());
+            fields.entry("type").or_insert_with(|| "message".into());
+        }
+    }
+    match paging.order.as_deref() {
+        None | Some("desc") => items.reverse(),
+        Some("asc") => {}
+        Some(other) => return Err(ApiError::bad_field("order", format!("must be asc or desc, not {other:?}"))),
+    }
+    let start = match &paging.after {
+        None => 0,
+        Some(after) => {
+            items.iter().position(|item| item["id"] == *after.as_str()).map_or(items.len(), |index| index + 1)
+        }
+    };
+    let rest = &items[start.min(items.len())..];
+    let page = &rest[..limit.min(rest.len())];
+    let name = |item: Option<&serde_json::Value>| item.map(|item| item["id"].clone());
+    Ok(body::json(&json!({
+        "object": "list",
+        "data": page,
+        "first_id": name(page.first()),
+        "last_id": name(page.last()),
+        "has_more": rest.len() > page.len(),
+    })))
+}
+
+/// `HEAD /v1/responses`, and `GET` without an upgrade: the path is there, and it is a WebSocket.
+pub async fn upgrade_required() -> Response {
+    let message = "this path takes POST, or GET upgraded to a WebSocket";
+    let mut response = ApiError::bad_request(message).with_status(StatusCode::UPGRADE_REQUIRED).into_response();
+    response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static("websocket"));
+    response
+}
+
+/// A stored turn, or one that runs in the background and has ended.
+pub async fn find_turn(shared: &Shared, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
+    if let Some(entry) = shared.live.find(id)
+        && matches!(entry.response().status, Status::InProgress | Status::Queued)
+    {
+        return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
+    }
+    shared.turns.find(id).await
+}
+
+fn response_not_found(id: &str) -> ApiError {
+    let message = format!("response {id:?} was not found: it was not stored, was deleted, or has expired");
+    ApiError::not_found("response_not_found", message)
+}

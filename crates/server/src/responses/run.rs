@@ -1,0 +1,442 @@
+//! One response from request to end, whatever carries it: a state machine that yields events.
+//!
+//! The transport asks for the next event and may stop the run at any moment. The last event is given out only after the
+//! response is kept, so a client that has seen it can rely on it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use api::responses::{
+    CreateResponse, Event, EventKind, Flint, IncompleteDetails, Response, ResponseError, Status, TextFormat, Timings,
+    Usage,
+};
+use engine::{FinishReason, Finished, Lane, Miss, Started};
+use serde_json::Value;
+use text::grammar::GrammarSource;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::emit::Emitter;
+use super::settings;
+use super::turn::Turn;
+use crate::conversation::Conversation;
+use crate::error::ApiError;
+use crate::generation::{self, Generation, Job, Piece};
+use crate::ids;
+use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::tools::ToolSet;
+
+/// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// Who asks, and how.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// `websocket`, `sse` or `http`.
+    pub transport: &'static str,
+    /// The lane of a connection, when it has a name.
+    pub stream_id: Option<Arc<str>>,
+    /// False only reads the prompt.
+    pub generate: bool,
+}
+
+impl Origin {
+    /// A request over HTTP.
+    pub fn http(stream: bool) -> Self {
+        Self { transport: if stream { "sse" } else { "http" }, stream_id: None, generate: true }
+    }
+}
+
+/// Why a run is stopped from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// New input came for it.
+    Steered,
+    /// Its owner no longer wants it.
+    Cancelled,
+}
+
+/// A response being made.
+pub struct Run {
+    shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    parent: Option<Arc<Turn>>,
+    input: Vec<Value>,
+    emitter: Emitter,
+    generation: Option<Generation>,
+    events: VecDeque<Event>,
+    scratch: Vec<Event>,
+    heartbeat: Interval,
+    started: bool,
+    quiet: bool,
+    stop: Option<Stop>,
+    max_tool_calls: usize,
+    turn: Option<Arc<Turn>>,
+    ended: bool,
+}
+
+impl Run {
+    /// Prepares a response: finds the model, writes the prompt, hands it to the engine. A prompt that does not fit is
+    /// an answer too, told in the stream; everything else that is wrong is an error.
+    pub async fn start(
+        shared: &Arc<Shared>,
+        mut request: CreateResponse,
+        parent: Option<Arc<Turn>>,
+        origin: Origin,
+    ) -> Result<Self, ApiError> {
+        if request.input.is_empty() && request.instructions.is_none() && parent.is_none() {
+            return Err(ApiError::bad_field("input", "input is required: a text or a list of items"));
+        }
+        if request.input.len() > shared.limits.input_items {
+            let (count, limit) = (request.input.len(), shared.limits.input_items);
+            return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
+        }
+        let pool = shared.pools.get(request.model.as_deref()).await?;
+        settings::warn(&mut request, &pool);
+        let mut warnings = std::mem::take(&mut request.warnings);
+        let tools = Arc::new(settings::tools(&request, &mut warnings)?);
+        let prepared = {
+            let (pool, parent, tools) = (Arc::clone(&pool), parent.clone(), Arc::clone(&tools));
+            let (request, generate) = (request.clone(), origin.generate);
+            tokio::task::spawn_blocking(move || prepare(&pool, &request, parent.as_ref(), &tools, generate)).await
+        };
+        let (job, mut more) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+        warnings.append(&mut more);
+        let mut response = settings::response(&request, &pool, parent.as_deref());
+        response.flint = Some(Box::new(facts(&pool, origin.transport, warnings)));
+        let started = Generation::start(&pool, job);
+        let (generation, failure) = match started {
+            Ok(generation) => (Some(generation), None),
+            Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        let mut run = Self {
+            shared: Arc::clone(shared),
+            pool,
+            parent,
+            input: request.input,
+            emitter: Emitter::new(response, tools, origin.stream_id),
+            generation,
+            events: VecDeque::new(),
+            scratch: Vec::new(),
+            heartbeat,
+            started: false,
+            quiet: true,
+            stop: None,
+            max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
+            turn: None,
+            ended: false,
+        };
+        run.announce();
+        if let Some(error) = failure {
+            run.fail(error.code.unwrap_or("server_error"), error.message);
+        }
+        Ok(run)
+    }
+
+    /// The response as it stands.
+    pub fn response(&self) -> &Response {
+        &self.emitter.response
+    }
+
+    /// The link for later requests; there once [`Run::next`] has given out the last event.
+    pub fn turn(&self) -> Option<&Arc<Turn>> {
+        self.turn.as_ref()
+    }
+
+    /// An event that is there already.
+    pub fn ready(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Ends the run at the next token; what was generated stays.
+    pub fn stop(&mut self, why: Stop) {
+        if self.stop.is_none() {
+            self.stop = Some(why);
+            if let Some(generation) = &self.generation {
+                generation.cancel();
+            }
+        }
+    }
+
+    /// The next event; `None` after the last. Can be dropped and called again without losing anything.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            if self.turn.is_some() {
+                self.keep().await;
+                continue;
+            }
+            let Some(generation) = &mut self.generation else {
+                self.fail("server_error", "the engine ended the stream".to_owned());
+                continue;
+            };
+            tokio::select! {
+                biased;
+                piece = generation.next() => match piece {
+                    Some(piece) => self.take(piece),
+                    None => self.generation = None,
+                },
+                _ = self.heartbeat.tick() => self.beat(),
+            }
+        }
+    }
+
+    fn announce(&mut self) {
+        let place = self.generation.as_ref().and_then(Generation::place).filter(|place| *place > 0);
+        if place.is_some() {
+            self.emitter.response.status = Status::Queued;
+        }
+        self.set_place(place);
+        let created = self.emitter.status(|response| EventKind::Created { response });
+        self.events.push_back(created);
+        let status = match place {
+            Some(_) => self.emitter.status(|response| EventKind::Queued { response }),
+            None => self.emitter.status(|response| EventKind::InProgress { response }),
+        };
+        self.events.push_back(status);
+    }
+
+    /// Says that it still lives, and where in the queue.
+    fn beat(&mut self) {
+        if !std::mem::replace(&mut self.quiet, true) {
+            return;
+        }
+        let place = self.generation.as_ref().and_then(Generation::place).filter(|_| !self.started);
+        self.set_place(place);
+        let event = match place {
+            Some(_) => self.emitter.status(|response| EventKind::Queued { response }),
+            None => self.emitter.status(|response| EventKind::InProgress { response }),
+        };
+        self.events.push_back(event);
+    }
+
+    fn set_place(&mut self, place: Option<usize>) {
+        if let Some(flint) = &mut self.emitter.response.flint {
+            flint.queue_position = place;
+        }
+    }
+
+    fn take(&mut self, piece: Piece) {
+        self.quiet = false;
+        match piece {
+            Piece::Started(started) => self.begin(&started),
+            Piece::Parts { parts, logprobs } => {
+                self.emitter.parts(parts, logprobs, &mut self.scratch);
+                self.events.extend(self.scratch.drain(..));
+                if self.emitter.calls() >= self.max_tool_calls
+                    && let Some(generation) = &self.generation
+                {
+                    generation.cancel();
+                }
+            }
+            Piece::Finished(finished) => self.end(&finished),
+        }
+    }
+
+    fn begin(&mut self, started: &Started) {
+        self.started = true;
+        self.set_place(None);
+        if let Some(flint) = &mut self.emitter.response.flint {
+            flint.cache_miss = started.miss.map(|miss| describe(&self.pool, miss));
+            flint.timings = Some(Timings { restored_tokens: 0, ..Timings::default() });
+        }
+        if self.emitter.response.status == Status::Queued {
+            self.emitter.response.status = Status::InProgress;
+            let event = self.emitter.status(|response| EventKind::InProgress { response });
+            self.events.push_back(event);
+        }
+    }
+
+    /// The engine is done: settle how the response ended.
+    fn end(&mut self, finished: &Finished) {
+        let (status, reason) = match (&finished.reason, self.stop) {
+            (FinishReason::Stop | FinishReason::StopToken(_), _) => (Status::Completed, None),
+            (FinishReason::Cancelled, Some(Stop::Steered)) => (Status::Incomplete, Some("steered")),
+            (FinishReason::Cancelled, Some(Stop::Cancelled)) => (Status::Cancelled, Some("cancelled")),
+            // Ended by ourselves: a call more than was asked for.
+            (FinishReason::Cancelled, None) => (Status::Completed, None),
+            (FinishReason::Length, _) if finished.usage.generated == 0 => (Status::Completed, None),
+            (FinishReason::Length | FinishReason::ContextFull, _) => (Status::Incomplete, Some("max_output_tokens")),
+            (reason, _) => {
+                self.account(finished);
+                let (code, message) = failure(reason);
+                return self.fail(code, message);
+            }
+        };
+        self.account(finished);
+        let item_status = if status == Status::Completed { status } else { Status::Incomplete };
+        self.emitter.finish(item_status, &mut self.scratch);
+        self.events.extend(self.scratch.drain(..));
+        self.emitter.response.incomplete_details = reason.map(|reason| IncompleteDetails { reason: reason.to_owned() });
+        self.close(status);
+    }
+
+    /// Ends the response with an error.
+    fn fail(&mut self, code: &str, message: String) {
+        self.emitter.finish(Status::Incomplete, &mut self.scratch);
+        self.events.extend(self.scratch.drain(..));
+        self.emitter.response.error = Some(ResponseError { code: code.to_owned(), message });
+        self.close(Status::Failed);
+    }
+
+    fn close(&mut self, status: Status) {
+        let response = &mut self.emitter.response;
+        response.status = status;
+        response.completed_at = (status == Status::Completed).then(ids::now);
+        let tokens: Arc<[u32]> = self.generation.as_ref().map_or_else(Arc::default, |run| run.tokens().into());
+        self.generation = None;
+        self.set_place(None);
+        if status == Status::Completed {
+            let mut recall = self.pool.recall.lock().unwrap_or_else(PoisonError::into_inner);
+            recall.remember(self.emitter.shown(), &tokens);
+        }
+        self.turn = Some(Arc::new(Turn {
+            parent: self.parent.clone(),
+            input: std::mem::take(&mut self.input),
+            response: self.emitter.response.clone(),
+            tokens,
+            fingerprint: self.pool.facts.fingerprint,
+        }));
+    }
+
+    /// Keeps the finished response, then tells of its end.
+    async fn keep(&mut self) {
+        if let Some(turn) = &self.turn
+            && turn.response.store
+            && let Err(error) = self.shared.turns.keep(Arc::clone(turn)).await
+        {
+            tracing::error!(response = turn.response.id, %error, "response not stored");
+            if let Some(flint) = &mut self.emitter.response.flint {
+                flint.warnings.push(format!("the response could not be stored: {error}"));
+            }
+        }
+        let end = match self.emitter.response.status {
+            Status::Completed => self.emitter.status(|response| EventKind::Completed { response }),
+            Status::Failed => self.emitter.status(|response| EventKind::Failed { response }),
+            _ => self.emitter.status(|response| EventKind::Incomplete { response }),
+        };
+        self.events.push_back(end);
+        self.ended = true;
+    }
+
+    fn account(&mut self, finished: &Finished) {
+        let (used, time) = (finished.usage, finished.timings);
+        let mut usage = Usage {
+            input_tokens: used.prompt,
+            output_tokens: used.generated,
+            total_tokens: used.prompt + used.generated,
+            ..Usage::default()
+        };
+        usage.input_tokens_details.cached_tokens = used.cached;
+        usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
+        usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
+        self.emitter.response.usage = Some(usage);
+        let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
+        let decode_rate = match time.decode.as_secs_f64() {
+            seconds if seconds > 0.0 && used.generated > 1 => (used.generated - 1) as f64 / seconds,
+            _ => 0.0,
+        };
+        if let Some(flint) = &mut self.emitter.response.flint {
+            let restored_tokens = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
+            flint.timings = Some(Timings {
+                queue_ms: ms(time.queued),
+                prefill_ms: ms(time.prefill),
+                first_token_ms: ms(time.first_token),
+                decode_ms: ms(time.decode),
+                decode_rate: (decode_rate * 100.0).round() / 100.0,
+                restored_tokens,
+                drafted_tokens: used.drafted,
+                accepted_tokens: used.accepted,
+            });
+        }
+    }
+}
+
+/// Writes the prompt and compiles what the answer is held to. Blocking.
+fn prepare(
+    pool: &Pool,
+    request: &CreateResponse,
+    parent: Option<&Arc<Turn>>,
+    tools: &ToolSet,
+    generate: bool,
+) -> Result<(Job, Vec<String>), ApiError> {
+    let mut warnings = Vec::new();
+    let mut conversation = Conversation::default();
+    if let Some(instructions) = &request.instructions {
+        conversation.system(instructions);
+    }
+    conversation.turns(parent, pool, tools)?;
+    conversation.items(&request.input, pool, tools, &mut warnings)?;
+    let prompt = conversation.write(pool, tools, generate)?;
+    let format = match &request.text.format {
+        TextFormat::Text => None,
+        TextFormat::JsonObject => Some(GrammarSource::JsonObject),
+        TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
+    };
+    let formatted = format.is_some();
+    let job = Job {
+        max_tokens: if generate { request.max_output_tokens } else { Some(0) },
+        sampling: settings::sampling(request),
+        lane: settings::lane(request),
+        grammar: if generate { generation::grammar(pool, format, tools)? } else { None },
+        answer: generation::answer_options(pool, tools, formatted),
+        ..Job::new(prompt)
+    };
+    Ok((job, warnings))
+}
+
+fn facts(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
+    Flint {
+        served_model: pool.facts.served_model.clone(),
+        weights: format!("{:016x}", pool.facts.fingerprint),
+        quantisation: pool.facts.quantisation.clone(),
+        context: pool.facts.context,
+        transport: transport.to_owned(),
+        warnings,
+        ..Flint::default()
+    }
+}
+
+/// Why a prompt was not cached whole, in words.
+fn describe(pool: &Pool, miss: Miss) -> String {
+    let text = |id: u32| String::from_utf8_lossy(pool.tokenizer.vocabulary().token_bytes(id)).into_owned();
+    match miss {
+        Miss::Uncached { position } => format!("nothing that starts this way was cached beyond token {position}"),
+        Miss::Different { position, cached, wanted } => format!(
+            "the closest cached prompt differs at token {position}: {:?} there, {:?} here",
+            text(cached),
+            text(wanted)
+        ),
+    }
+}
+
+/// What a client is told when the engine could not go on.
+fn failure(reason: &FinishReason) -> (&'static str, String) {
+    match reason {
+        FinishReason::Shutdown => ("server_error", "the server is shutting down; try again when it is back".to_owned()),
+        FinishReason::SlowReader => {
+            ("slow_reader", "the reader fell too far behind and the answer was ended; read faster".to_owned())
+        }
+        FinishReason::Error { text, .. } => ("server_error", format!("the engine failed: {text}")),
+        other => ("server_error", format!("the answer ended unexpectedly: {other:?}")),
+    }
+}
+
+/// The lane of a service tier.
+pub fn lane_of(tier: Option<&str>, background: bool) -> Lane {
+    match tier {
+        Some("flex") => Lane::Background,
+        None | Some("auto") if background => Lane::Background,
+        _ => Lane::Interactive,
+    }
+}

@@ -1,0 +1,115 @@
+//! From a request's settings to what the engine takes and what the response repeats.
+
+use std::sync::Arc;
+
+use api::responses::{CreateResponse, InputItem, Response};
+use engine::{Lane, Sampling};
+use serde_json::Value;
+
+use super::run::lane_of;
+use super::turn::Turn;
+use crate::error::ApiError;
+use crate::ids;
+use crate::pool::Pool;
+use crate::tools::ToolSet;
+
+/// Names what the request asks for and this model cannot do.
+pub fn warn(request: &mut CreateResponse, pool: &Pool) {
+    if let Some(reasoning) = &request.reasoning
+        && !pool.facts.reasons
+    {
+        let asked = [("effort", &reasoning.effort), ("summary", &reasoning.summary)];
+        for (name, _) in asked.into_iter().filter(|(_, value)| value.is_some()) {
+            let model = &pool.name;
+            request.warnings.push(format!("`reasoning.{name}` was ignored: {model} answers without reasoning"));
+        }
+    }
+    if request.text.verbosity.is_some() {
+        request.warnings.push("`text.verbosity` was ignored: this model has no such setting".to_owned());
+    }
+    let tier = request.service_tier.as_deref();
+    if let Some(other) = tier.filter(|tier| !["auto", "default", "priority", "fast", "flex"].contains(tier)) {
+        request.warnings.push(format!("`service_tier: {other}` is not known here; priority was used"));
+    }
+}
+
+/// The tools of a request, those that travel as input items included.
+pub fn tools(request: &CreateResponse, warnings: &mut Vec<String>) -> Result<ToolSet, ApiError> {
+    let mut tools = request.tools.clone();
+    let carries_tools = |item: &&Value| item["type"] == "additional_tools";
+    if request.input.iter().any(|item| carries_tools(&item)) {
+        for item in InputItem::read_list("input", &request.input)? {
+            if let InputItem::Tools(more) = item {
+                tools.extend(more);
+            }
+        }
+    }
+    ToolSet::new(&tools, &request.tool_choice, request.parallel_tool_calls, warnings)
+}
+
+/// How tokens are picked. Greedy unless asked otherwise: the same question gets the same answer.
+pub fn sampling(request: &CreateResponse) -> Sampling {
+    Sampling {
+        temperature: request.temperature.unwrap_or(0.0),
+        top_p: request.top_p.unwrap_or(1.0),
+        top_k: request.top_k.unwrap_or(0),
+        presence_penalty: request.presence_penalty.unwrap_or(0.0),
+        frequency_penalty: request.frequency_penalty.unwrap_or(0.0),
+        seed: request.seed,
+        logprobs: request.logprobs.then_some(request.top_logprobs),
+        ..Sampling::default()
+    }
+}
+
+/// The scheduling class.
+pub fn lane(request: &CreateResponse) -> Lane {
+    lane_of(request.service_tier.as_deref(), request.background)
+}
+
+/// The response before anything happened.
+pub fn response(request: &CreateResponse, pool: &Pool, parent: Option<&Turn>) -> Response {
+    let sampling = sampling(request);
+    Response {
+        id: ids::new("resp"),
+        created_at: ids::now(),
+        model: request.model.clone().unwrap_or_else(|| pool.name.clone()),
+        previous_response_id: parent.map(|turn| turn.response.id.clone()),
+        instructions: request.instructions.clone().map(Value::from),
+        tools: Arc::new(request.tools_raw.iter().map(whole_tool).collect()),
+        tool_choice: request.tool_choice_raw.clone().unwrap_or_else(|| Value::from("auto")),
+        parallel_tool_calls: request.parallel_tool_calls,
+        text: request.text.clone(),
+        top_p: sampling.top_p,
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        top_logprobs: request.top_logprobs,
+        temperature: sampling.temperature,
+        reasoning: Some(request.reasoning.clone().unwrap_or_default()),
+        max_output_tokens: request.max_output_tokens,
+        max_tool_calls: request.max_tool_calls,
+        store: request.store,
+        background: request.background,
+        service_tier: match lane(request) {
+            Lane::Interactive => "priority".to_owned(),
+            Lane::Background => "flex".to_owned(),
+        },
+        metadata: request.metadata.clone(),
+        safety_identifier: request.safety_identifier.clone(),
+        prompt_cache_key: request.prompt_cache_key.clone(),
+        ..Response::default()
+    }
+}
+
+/// A function as the specification returns it: no field missing.
+fn whole_tool(tool: &Value) -> Value {
+    let mut tool = tool.clone();
+    if tool["type"] == "function"
+        && let Some(fields) = tool.as_object_mut()
+    {
+        for name in ["description", "parameters"] {
+            fields.entry(name).or_insert(Value::Null);
+        }
+        fields.entry("strict").or_insert(Value::Bool(false));
+    }
+    tool
+}

@@ -1,0 +1,155 @@
+//! The Responses API on a persistent WebSocket.
+//!
+//! One task owns the socket: it reads messages, writes events and keeps the lanes. Every running response is a task of
+//! its own that sends its events here through a bounded channel. When the socket goes, all of them are dropped, and the
+//! engine is free at its next step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::responses::{ClientMessage, Event, EventKind};
+use axum::extract::State;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::http::HeaderValue;
+use axum::response::Response;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::lanes::{Lanes, Out};
+use crate::body;
+use crate::error::ApiError;
+use crate::metrics::Transport;
+use crate::shared::Shared;
+
+/// Unanswered pings after which a peer is taken for dead.
+const PINGS_MAX: u32 = 2;
+
+/// `GET /v1/responses`, upgraded.
+pub async fn upgrade(State(shared): State<Arc<Shared>>, upgrade: WebSocketUpgrade) -> Response {
+    let bytes = shared.limits.websocket_message_bytes;
+    let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes);
+    let mut response = upgrade.on_upgrade(move |socket| async move {
+        let _counted = shared.metrics.connected(Transport::WebSocket);
+        serve(shared, socket).await;
+    });
+    response.headers_mut().insert("x-flint-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+async fn serve(shared: Arc<Shared>, socket: WebSocket) {
+    let (mut sink, mut messages) = socket.split();
+    let (sender, mut out) = mpsc::channel(shared.limits.events_queued);
+    let mut lanes = Lanes::new(Arc::clone(&shared), sender);
+    let mut ping = tokio::time::interval(shared.limits.websocket_ping);
+    ping.reset();
+    let mut unanswered = 0;
+    let deadline = Instant::now() + shared.limits.websocket_time;
+    let mut closing = false;
+    let code = loop {
+        let mut replies = Vec::new();
+        tokio::select! {
+            message = messages.next() => {
+                unanswered = 0;
+                match message {
+                    Some(Ok(Message::Text(text))) => {
+                        let expired = Instant::now() >= deadline;
+                        receive(&shared, &mut lanes, text.as_bytes(), expired || closing, &mut replies);
+                    }
+                    Some(Ok(Message::Binary(_))) => {
+                        let error = ApiError::bad_request("messages are JSON in text frames, not binary ones");
+                        replies.push(error_event(&error, None));
+                    }
+                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
+                }
+            }
+            Some(first) = out.recv() => {
+                let mut next = Some(first);
+                while let Some(item) = next {
+                    match item {
+                        Out::Event(json) => {
+                            if sink.feed(Message::Text(json)).await.is_err() {
+                                return;
+                            }
+                        }
+                        other => lanes.handle(other, &mut replies),
+                    }
+                    next = out.try_recv().ok();
+                }
+            }
+            _ = ping.tick() => {
+                unanswered += 1;
+                if unanswered > PINGS_MAX || sink.send(Message::Ping(bytes::Bytes::new())).await.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep_until(deadline), if lanes.is_idle() => {
+                let message = "this connection has reached its 60 minutes; open a new one and continue there";
+                let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
+                replies.push(error_event(&error, None));
+                closing = true;
+            }
+            () = shared.closed(), if !closing => closing = true,
+        }
+        for event in replies {
+            if sink.feed(text(&event)).await.is_err() {
+                return;
+            }
+        }
+        if sink.flush().await.is_err() {
+            return;
+        }
+        if closing && lanes.is_idle() {
+            break Some(close_code::AWAY);
+        }
+    };
+    if let Some(code) = code {
+        let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static("") }))).await;
+        // Give the peer a moment to answer, so that it does not see a reset.
+        let _ = tokio::time::timeout(Duration::from_secs(1), messages.next()).await;
+    }
+}
+
+fn receive(shared: &Shared, lanes: &mut Lanes, bytes: &[u8], refused: bool, replies: &mut Vec<Event>) {
+    let stream_id = |value: &Value| value["stream_id"].as_str().map(Arc::from);
+    let value = match body::value(bytes, &shared.limits) {
+        Ok(value) => value,
+        Err(error) => return replies.push(error_event(&error, None)),
+    };
+    let lane: Option<Arc<str>> = stream_id(&value);
+    if refused && value["type"] == "response.create" {
+        let message = "this connection takes no more requests; open a new one and send the whole input";
+        let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
+        return replies.push(error_event(&error, lane));
+    }
+    match ClientMessage::read(value) {
+        Ok(message) => lanes.receive(message, replies),
+        Err(error) => {
+            let code = if error.param == "stream_id" { Some("invalid_stream_id") } else { None };
+            let error = ApiError { code, ..ApiError::from(error) };
+            replies.push(error_event(&error, lane.filter(|_| code.is_none())));
+        }
+    }
+}
+
+/// An error as an event: the status and headers it would have over HTTP, and the lane it belongs to.
+pub fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
+    let mut headers = Map::new();
+    if let Some(seconds) = error.retry_after {
+        headers.insert("retry-after".to_owned(), Value::from(seconds.to_string()));
+    }
+    let kind = EventKind::Error { status: error.status.as_u16(), error: error.payload(), headers };
+    Event { kind, sequence_number: 0, stream_id }
+}
+
+/// An event as a message.
+pub fn text(event: &Event) -> Message {
+    Message::Text(json(event))
+}
+
+/// An event as JSON.
+pub fn json(event: &Event) -> Utf8Bytes {
+    serde_json::to_string(event).unwrap_or_default().into()
+}

@@ -1,0 +1,175 @@
+//! Finished responses as links of a chain: what a later request needs to continue from them.
+//!
+//! A turn holds its parent, so a conversation in use stays whole in memory whatever the limits drop. Stored turns go to
+//! SQLite as well and come back from there after a restart.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::responses::Response;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::store::{Record, Store, StoreError};
+
+/// One response and what led to it.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The turn it continues.
+    pub parent: Option<Arc<Turn>>,
+    /// Items that came with its request.
+    pub input: Vec<Value>,
+    /// The response as it ended.
+    pub response: Response,
+    /// What the model generated.
+    pub tokens: Arc<[u32]>,
+    /// The weights that generated it; tokens mean nothing to others.
+    pub fingerprint: u64,
+}
+
+impl Turn {
+    /// The turns from the first to this one.
+    pub fn chain(self: &Arc<Self>) -> Vec<Arc<Turn>> {
+        let mut turns: Vec<Arc<Turn>> =
+            std::iter::successors(Some(Arc::clone(self)), |turn| turn.parent.clone()).collect();
+        turns.reverse();
+        turns
+    }
+
+    /// What is stored of it. Turns before it that were not stored become part of its input.
+    fn record(self: &Arc<Self>) -> Record {
+        let unstored: Vec<Arc<Turn>> = std::iter::successors(self.parent.clone(), |turn| turn.parent.clone())
+            .take_while(|turn| !turn.response.store)
+            .collect();
+        let oldest = unstored.last().unwrap_or(self);
+        let parent = oldest.parent.as_ref().map(|parent| parent.response.id.clone());
+        let mut input: Vec<Value> = Vec::new();
+        for turn in unstored.iter().rev() {
+            input.extend(turn.input.iter().cloned());
+            input.extend(turn.response.output.iter().filter_map(|item| serde_json::to_value(item).ok()));
+        }
+        input.extend(self.input.iter().cloned());
+        Record {
+            id: self.response.id.clone(),
+            parent,
+            model: self.response.model.clone(),
+            fingerprint: self.fingerprint,
+            created: self.response.created_at,
+            input: json(&input),
+            response: json(&self.response),
+            tokens: self.tokens.to_vec(),
+        }
+    }
+
+    fn from_record(record: Record, parent: Option<Arc<Turn>>) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            parent,
+            input: serde_json::from_str(&record.input)?,
+            response: serde_json::from_str(&record.response)?,
+            tokens: record.tokens.into(),
+            fingerprint: record.fingerprint,
+        })
+    }
+}
+
+/// A long chain must not overflow the stack when it is dropped.
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(mut turn) = parent.and_then(Arc::into_inner) {
+            parent = turn.parent.take();
+        }
+    }
+}
+
+/// Our own types always have a JSON form.
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Most turns kept in memory for their ids; those in use live on through their children.
+const TURNS_MAX: usize = 4096;
+
+/// Stored turns: in memory first, in SQLite for good.
+pub struct Turns {
+    store: Arc<Store>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Default)]
+struct Recent {
+    turns: HashMap<String, Arc<Turn>>,
+    order: VecDeque<String>,
+}
+
+impl Turns {
+    /// Turns over a store.
+    pub fn new(store: Arc<Store>) -> Self {
+        Self { store, recent: Mutex::default() }
+    }
+
+    /// Keeps a turn. It is found from now on, and on disk when this returns.
+    pub async fn keep(&self, turn: Arc<Turn>) -> Result<(), ApiError> {
+        self.remember(Arc::clone(&turn));
+        let store = Arc::clone(&self.store);
+        self.blocking(move || match store.put(&turn.record()) {
+            // A second attempt after the first was cut off.
+            Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        })
+        .await
+    }
+
+    /// A stored turn with all before it.
+    pub async fn find(&self, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
+        if let Some(turn) = self.lock().turns.get(id) {
+            return Ok(Some(Arc::clone(turn)));
+        }
+        let (store, wanted) = (Arc::clone(&self.store), id.to_owned());
+        let records = self.blocking(move || store.chain(&wanted).map_err(|error| error.to_string())).await?;
+        let Some(records) = records else { return Ok(None) };
+        let mut turn: Option<Arc<Turn>> = None;
+        for record in records {
+            let id = record.id.clone();
+            let next = Turn::from_record(record, turn.take());
+            turn = Some(Arc::new(next.map_err(|error| ApiError::internal(format!("stored response {id}: {error}")))?));
+        }
+        if let Some(turn) = &turn {
+            self.remember(Arc::clone(turn));
+        }
+        Ok(turn)
+    }
+
+    /// Forgets a turn; false when there was none. Turns that continue it keep what they need.
+    pub async fn delete(&self, id: &str) -> Result<bool, ApiError> {
+        self.lock().turns.remove(id);
+        let (store, id) = (Arc::clone(&self.store), id.to_owned());
+        self.blocking(move || store.delete(&id).map_err(|error| error.to_string())).await
+    }
+
+    fn remember(&self, turn: Arc<Turn>) {
+        let mut recent = self.lock();
+        let id = turn.response.id.clone();
+        if recent.turns.insert(id.clone(), turn).is_none() {
+            recent.order.push_back(id);
+        }
+        while recent.order.len() > TURNS_MAX
+            && let Some(oldest) = recent.order.pop_front()
+        {
+            recent.turns.remove(&oldest);
+        }
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let done = tokio::task::spawn_blocking(work).await;
+        let result = done.map_err(|error| error.to_string()).and_then(|result| result);
+        result.map_err(|error| ApiError::internal(format!("the response store failed: {error}")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

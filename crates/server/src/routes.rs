@@ -1,0 +1,120 @@
+//! Which path leads where, and what every request passes first.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+
+use crate::error::ApiError;
+use crate::guard::HostError;
+use crate::metrics::Rejection;
+use crate::responses::{compact, routes as responses, socket};
+use crate::shared::{Door, Shared};
+use crate::{body, metrics, models};
+
+/// All paths. [`behind`] makes it usable.
+pub fn router(shared: Arc<Shared>) -> Router {
+    let open = Router::new().route("/health", get(health));
+    let api = Router::new()
+        .route("/v1/responses", post(responses::create).get(socket_or_hint).head(responses::upgrade_required))
+        .route("/v1/responses/compact", post(compact::compact))
+        .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
+        .route("/v1/responses/{id}/cancel", post(responses::cancel))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{name}", get(models::show))
+        .route("/metrics", get(scrape))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate));
+    open.merge(api).fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(shared)
+}
+
+/// The paths as they are reached through one door.
+pub fn behind(router: &Router, door: &Door) -> Router {
+    router.clone().layer(middleware::from_fn_with_state(door.clone(), check_host))
+}
+
+/// A web page must not use the local server, whatever it asks for.
+async fn check_host(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let origin = match door.hosts.check(request.headers()) {
+        Ok(origin) => origin.map(str::to_owned),
+        Err(error) => {
+            let status = if error == HostError::NoHost { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
+            return ApiError::bad_request(error.to_string()).with_status(status).into_response();
+        }
+    };
+    let preflight = request.method() == Method::OPTIONS && origin.is_some();
+    let mut response = match preflight {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => next.run(request).await,
+    };
+    if let Some(origin) = origin.and_then(|origin| HeaderValue::try_from(origin).ok()) {
+        let headers = response.headers_mut();
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE"));
+    }
+    response
+}
+
+async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    if let Some(keys) = &shared.keys
+        && let Err(error) = keys.check(request.headers())
+    {
+        shared.metrics.rejected(Rejection::Key);
+        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key");
+        return error.with_status(StatusCode::UNAUTHORIZED).into_response();
+    }
+    if shared.is_closing() {
+        shared.metrics.rejected(Rejection::Shutdown);
+        return ApiError::closing().into_response();
+    }
+    next.run(request).await
+}
+
+/// `GET /v1/responses`: a WebSocket, or a hint that it is one.
+async fn socket_or_hint(
+    state: State<Arc<Shared>>,
+    upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Response {
+    match upgrade {
+        Ok(upgrade) => socket::upgrade(state, upgrade).await,
+        Err(_) => responses::upgrade_required().await,
+    }
+}
+
+/// `GET /health`: 200 as long as requests are taken.
+async fn health(State(shared): State<Arc<Shared>>) -> Response {
+    if shared.is_closing() {
+        return ApiError::closing().into_response();
+    }
+    let loaded: Vec<String> = shared.pools.loaded().iter().map(|pool| pool.name.clone()).collect();
+    body::json(&json!({
+        "status": "ok",
+        "flint": env!("CARGO_PKG_VERSION"),
+        "loaded": loaded,
+        "uptime_s": shared.since.elapsed().as_secs(),
+    }))
+}
+
+/// `GET /metrics`.
+async fn scrape(State(shared): State<Arc<Shared>>) -> Response {
+    let loaded = shared.pools.loaded();
+    let engines: Vec<(&str, engine::Stats)> =
+        loaded.iter().map(|pool| (pool.name.as_str(), pool.engine.stats())).collect();
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], shared.metrics.render(&engines)).into_response()
+}
+
+async fn nothing_here(request: Request) -> Response {
+    let message = format!("there is nothing at {} {}", request.method(), request.uri().path());
+    ApiError::not_found("not_found", message).into_response()
+}
+
+async fn wrong_method(request: Request) -> Response {
+    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    ApiError::bad_request(message).with_status(StatusCode::METHOD_NOT_ALLOWED).into_response()
+}

@@ -1,0 +1,97 @@
+//! A model's answer, read while it is written: text, thoughts and tool calls.
+//!
+//! Models are taught one way to write a call and use others. Known here are `<tool_call>` with JSON, JSON in a fence or
+//! bare, lists of such objects, Qwen3-Coder's XML, and the raw input of custom tools. [`AnswerParser`] says that a call
+//! starts as soon as the tool's name and the key of its arguments have been read, and passes arguments on from there.
+//!
+//! Invariants, which tests check:
+//! - In whatever pieces a text comes, the parts add up to the same.
+//! - Text that is no call comes out as it is. Only white space directly around a call and around thoughts is dropped.
+//! - Only what may still become a call is held back, and white space at the end.
+
+mod fence;
+mod open;
+mod parser;
+mod until;
+mod value;
+mod xml;
+
+pub use parser::AnswerParser;
+
+/// How a tool takes its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolKind {
+    /// A JSON object.
+    Function,
+    /// A text.
+    Custom,
+}
+
+/// A tool the model may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolName {
+    /// Its name.
+    pub name: String,
+    /// How it takes its input.
+    pub kind: ToolKind,
+    /// Parameters that its schema says are strings. It matters where a call is written as XML, in which `12` may be a
+    /// number or a text: other values are taken for JSON where they are JSON, and for text where they are not.
+    pub string_parameters: Vec<String>,
+}
+
+impl ToolName {
+    /// A function with no parameters known to be strings.
+    pub fn function(name: impl Into<String>) -> ToolName {
+        ToolName { name: name.into(), kind: ToolKind::Function, string_parameters: Vec::new() }
+    }
+
+    /// A custom tool.
+    pub fn custom(name: impl Into<String>) -> ToolName {
+        ToolName { name: name.into(), kind: ToolKind::Custom, string_parameters: Vec::new() }
+    }
+}
+
+/// Whether a model writes down its thoughts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reasoning {
+    /// It does not; `<think>` is text.
+    #[default]
+    None,
+    /// It may start with `<think>`.
+    ThinkTags,
+    /// The prompt ended with `<think>`, so the answer starts with thoughts.
+    ThinkTagsOpened,
+}
+
+/// What to expect of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnswerOptions {
+    /// Tools that may be called. Without any, nothing is a call.
+    pub tools: Vec<ToolName>,
+    /// Whether there are thoughts.
+    pub reasoning: Reasoning,
+    /// Several calls in one answer are welcome. Otherwise parsing stops after the first.
+    pub parallel: bool,
+}
+
+/// A part of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// What the model says.
+    Text(String),
+    /// What it thinks.
+    Reasoning(String),
+    /// It calls a tool.
+    CallStart {
+        /// Index in [`AnswerOptions::tools`].
+        tool: usize,
+    },
+    /// More of the arguments: JSON as the model writes it, or the input of a custom tool.
+    CallDelta(String),
+    /// The call is over.
+    CallEnd {
+        /// Whether its arguments were closed. Raw input without its closing tag counts as not closed, even where the
+        /// model stopped there by itself; only the caller knows whether it did.
+        complete: bool,
+    },
+}

@@ -1,0 +1,111 @@
+//! Grammars: what a model may write next, so that JSON answers fit their schema and tool calls fit their tool.
+//!
+//! The work of parsing is llguidance's. This module gives it our vocabulary ([`Grammars`]), builds its grammars from
+//! what a client asked for ([`GrammarSource`]), and follows one answer token by token ([`Matcher`]).
+//!
+//! Tool calls are the part of our own. A model writes them as text (in `<tool_call>` tags, in a fence, or bare), and
+//! while it may also just talk, nothing can be masked before it has begun a call. [`watcher`] reads along and says when
+//! that is; from there to the end of the arguments llguidance holds the model to the schema.
+
+mod compile;
+mod matcher;
+mod watcher;
+
+mod environment;
+mod error;
+mod limits;
+mod tools;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use compile::Grammars;
+pub use error::GrammarError;
+pub use matcher::Matcher;
+
+/// What an answer, or a part of it, must look like.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GrammarSource {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that fits a schema. A schema that cannot be followed in full is an error.
+    JsonSchema(Value),
+    /// A Lark grammar in llguidance's dialect.
+    Lark(String),
+    /// A regular expression in Rust's syntax for the whole answer.
+    Regex(String),
+    /// Calls of tools.
+    Tools(ToolGrammar),
+}
+
+/// The tools of a request and what the client said about calling them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolGrammar {
+    /// All tools the model was told of.
+    pub tools: Vec<ToolSpec>,
+    /// Who decides about calls.
+    pub mode: ToolMode,
+    /// Whether [`ToolMode::Required`] allows more than one call.
+    pub parallel: bool,
+}
+
+/// Who decides whether and which tool is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolMode {
+    /// The model decides; only a call it begins is held to its schema.
+    Lazy,
+    /// At least one call, nothing else.
+    Required,
+    /// Exactly one call of the tool with this index.
+    Named(usize),
+}
+
+/// One tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolSpec {
+    /// Its name, as the model writes it.
+    pub name: String,
+    /// What a call of it holds.
+    pub kind: ToolSpecKind,
+}
+
+/// What a call of a tool holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolSpecKind {
+    /// A JSON object.
+    Function {
+        /// Its schema; null stands for any object.
+        parameters: Value,
+        /// Whether a schema that cannot be followed in full is an error. Other tools are held to as much of their
+        /// schema as can be followed.
+        strict: bool,
+    },
+    /// Free text.
+    Custom {
+        /// What text.
+        format: CustomFormat,
+    },
+}
+
+/// What the text of a custom tool looks like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CustomFormat {
+    /// Anything.
+    Text,
+    /// A Lark grammar.
+    Lark(String),
+    /// A regular expression.
+    Regex(String),
+}
+
+/// A compiled grammar, shared by all answers that follow it. Cloning is cheap.
+#[derive(Clone)]
+pub struct Grammar(Arc<compile::Compiled>);
+
+impl Grammar {
+    /// The state of an answer before its first token.
+    pub fn matcher(&self) -> Matcher {
+        Matcher::new(self.0.clone())
+    }
+}

@@ -1,0 +1,237 @@
+//! Reads along with an answer, byte by byte, and says where calls begin and end.
+//!
+//! A call may begin after `<tool_call>`, after the first line of a fence, at the start of the answer (or after its
+//! thoughts), and after another call. It has begun for certain once its name is known and its arguments come next:
+//! `{"name": "T", "arguments":`. Until then the text may turn out to be anything, and nothing happens.
+
+/// Blanks between two words of a call, at most.
+const BLANKS: usize = 64;
+/// Bytes of a line that are kept. The marks to find are shorter.
+const LINE: usize = 80;
+
+/// What the last byte brought about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Nothing.
+    None,
+    /// The arguments of this tool come next, maybe after blanks.
+    Arguments(usize),
+    /// The arguments are complete.
+    ArgumentsEnd,
+    /// The text of this custom tool comes next.
+    Text(usize),
+}
+
+/// A tool, as far as reading is concerned.
+#[derive(Debug, Clone)]
+pub(super) struct Name {
+    /// Its name as a JSON string.
+    pub quoted: Vec<u8>,
+    /// Whether text follows and not arguments.
+    pub custom: bool,
+}
+
+/// Where in the answer we are.
+#[derive(Debug, Clone)]
+pub(super) struct Watcher {
+    state: State,
+    /// The end of the current line.
+    line: Vec<u8>,
+    /// Whether `line` is all of it.
+    whole: bool,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// Text.
+    Idle,
+    /// A call may begin here, after blanks and one bracket.
+    Opened { tags: bool, blanks: usize },
+    /// The beginning of what may be a call.
+    Head { tags: bool, text: Vec<u8> },
+    /// The arguments of a call.
+    Arguments(Json),
+    /// After arguments: the rest of a call, then maybe another one.
+    After { closed: bool, blanks: usize },
+}
+
+/// Finds the end of a JSON object.
+#[derive(Debug, Clone, Default)]
+struct Json {
+    depth: usize,
+    string: bool,
+    escape: bool,
+}
+
+/// What the beginning of a call says.
+enum Head {
+    Partial,
+    Other,
+    Arguments(usize),
+    Text(usize),
+}
+
+impl Watcher {
+    pub fn new() -> Watcher {
+        Watcher { state: State::Opened { tags: false, blanks: 0 }, line: Vec::new(), whole: true }
+    }
+
+    /// Forgets the call at hand; the next ones are found as ever.
+    pub fn reset(&mut self) {
+        self.state = State::Idle;
+    }
+
+    pub fn push(&mut self, byte: u8, names: &[Name]) -> Event {
+        if let State::Arguments(json) = &mut self.state {
+            let end = json.push(byte);
+            if end == Some(true) {
+                self.state = State::After { closed: false, blanks: 0 };
+                return Event::ArgumentsEnd;
+            } else if end == Some(false) {
+                self.reset();
+            }
+            return Event::None;
+        }
+        if let Some(tags) = self.opener(byte) {
+            self.state = State::Opened { tags, blanks: 0 };
+            return Event::None;
+        }
+        let blank = byte.is_ascii_whitespace();
+        match &mut self.state {
+            State::Opened { blanks, .. } | State::After { blanks, .. } if blank && *blanks < BLANKS => *blanks += 1,
+            State::Opened { blanks, .. } if byte == b'[' && *blanks < BLANKS => *blanks = BLANKS / 2,
+            State::After { closed, .. } if byte == b'}' && !*closed => *closed = true,
+            State::After { closed: true, .. } if byte == b',' => {}
+            State::Opened { tags, .. } if byte == b'{' => self.state = State::Head { tags: *tags, text: vec![byte] },
+            State::After { closed: true, .. } if byte == b'{' => {
+                self.state = State::Head { tags: false, text: vec![byte] };
+            }
+            State::Head { tags, text } => {
+                text.push(byte);
+                let head = read_head(text, names, *tags);
+                return self.begin(head);
+            }
+            _ => self.reset(),
+        }
+        Event::None
+    }
+
+    fn begin(&mut self, head: Head) -> Event {
+        match head {
+            Head::Partial => Event::None,
+            Head::Other => {
+                self.reset();
+                Event::None
+            }
+            Head::Arguments(tool) => {
+                self.state = State::Arguments(Json::default());
+                Event::Arguments(tool)
+            }
+            Head::Text(tool) => {
+                self.reset();
+                Event::Text(tool)
+            }
+        }
+    }
+
+    /// Whether a call may begin after this byte, and then whether in tags.
+    fn opener(&mut self, byte: u8) -> Option<bool> {
+        if byte == b'\n' {
+            let line = self.line.trim_ascii();
+            let fence = self.whole && matches!(line, b"```" | b"```json" | b"```tool_call");
+            self.line.clear();
+            self.whole = true;
+            return fence.then_some(false);
+        }
+        self.line.push(byte);
+        if self.line.len() > LINE {
+            self.line.drain(..LINE / 2);
+            self.whole = false;
+        }
+        if byte != b'>' {
+            None
+        } else if self.line.ends_with(b"<tool_call>") {
+            Some(true)
+        } else {
+            self.line.ends_with(b"</think>").then_some(false)
+        }
+    }
+}
+
+impl Json {
+    /// Whether the object is complete; `Some(false)` when it is none.
+    fn push(&mut self, byte: u8) -> Option<bool> {
+        if self.string {
+            match byte {
+                _ if self.escape => self.escape = false,
+                b'\\' => self.escape = true,
+                b'"' => self.string = false,
+                _ => {}
+            }
+            return None;
+        }
+        match byte {
+            b'{' | b'[' if self.depth > 0 || byte == b'{' => self.depth += 1,
+            b'}' | b']' if self.depth > 0 => {
+                self.depth -= 1;
+                return (self.depth == 0).then_some(true);
+            }
+            b'"' if self.depth > 0 => self.string = true,
+            _ if self.depth == 0 && !byte.is_ascii_whitespace() => return Some(false),
+            _ => {}
+        }
+        None
+    }
+}
+
+/// Reads the beginning of a call. Called after every byte of it; beginnings are short.
+fn read_head(text: &[u8], names: &[Name], tags: bool) -> Head {
+    fn read(text: &[u8], names: &[Name], tags: bool) -> Result<Head, Head> {
+        let text = blanks(literal(text, b"{")?)?;
+        let text = blanks(literal(text, b"\"name\"")?)?;
+        let text = blanks(literal(text, b":")?)?;
+        let (tool, text) = any_name(text, names)?;
+        let text = blanks(text)?;
+        if names[tool].custom {
+            let text = literal(text, b"}")?;
+            let spaces = text.iter().take_while(|&&byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
+            literal(&text[spaces..], b"\n")?;
+            return Ok(if tags && spaces <= BLANKS { Head::Text(tool) } else { Head::Other });
+        }
+        let text = blanks(literal(text, b",")?)?;
+        let text = literal(text, b"\"arguments\"").or_else(|no| match no {
+            Head::Partial => Err(no),
+            _ => literal(text, b"\"parameters\""),
+        })?;
+        literal(blanks(text)?, b":")?;
+        Ok(Head::Arguments(tool))
+    }
+    read(text, names, tags).unwrap_or_else(|head| head)
+}
+
+/// The text after some exact bytes.
+fn literal<'a>(text: &'a [u8], bytes: &[u8]) -> Result<&'a [u8], Head> {
+    match text.strip_prefix(bytes) {
+        Some(rest) => Ok(rest),
+        None if bytes.starts_with(text) => Err(Head::Partial),
+        None => Err(Head::Other),
+    }
+}
+
+/// The text after blanks.
+fn blanks(text: &[u8]) -> Result<&[u8], Head> {
+    let rest = text.trim_ascii_start();
+    if text.len() - rest.len() > BLANKS { Err(Head::Other) } else { Ok(rest) }
+}
+
+/// The tool whose name comes next, and the text after it.
+fn any_name<'a>(text: &'a [u8], names: &[Name]) -> Result<(usize, &'a [u8]), Head> {
+    let mut partial = false;
+    for (tool, name) in names.iter().enumerate() {
+        match literal(text, &name.quoted) {
+            Ok(rest) => return Ok((tool, rest)),
+            Err(head) => partial |= matches!(head, Head::Partial),
+        }
+    }
+    Err(if partial { Head::Partial } else { Head::Other })
+}
