@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use engine::{Engine, EngineHandle, EngineOptions};
+use engine::{Engine, EngineHandle, EngineOptions, SnapshotOptions};
 use kernels::{Kernels, KvType};
 use model::gguf::Gguf;
 use model::{Backend, Config, ConfigOptions, CpuModel, CpuOptions};
@@ -86,8 +86,8 @@ pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
     load_with(options, None)
 }
 
-/// The same, with KV snapshots in a directory of at most so many bytes.
-pub fn load_with(options: &LoadOptions, snapshots: Option<(PathBuf, u64)>) -> anyhow::Result<Loaded> {
+/// The same, with KV snapshots on disk.
+pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
     let name = match &options.model {
         Some(name) => name.clone(),
         None => models::default_name()?,
@@ -134,13 +134,12 @@ pub fn cores() -> usize {
 fn start_engine(
     model: CpuModel,
     tokenizer: &Tokenizer,
-    snapshots: Option<(PathBuf, u64)>,
+    snapshots: Option<SnapshotOptions>,
 ) -> anyhow::Result<EngineHandle> {
     let vocabulary = tokenizer.vocabulary();
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
-    let _ = snapshots;
-    let options = EngineOptions { token_bytes, ..EngineOptions::default() };
+    let options = EngineOptions { token_bytes, snapshots, ..EngineOptions::default() };
     Ok(Engine::start(Box::new(model), options)?)
 }
 

@@ -9,14 +9,19 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use engine::SnapshotOptions;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::guard::{Keys, Limits};
 use server::store::StoreOptions;
+use server::telemetry::{self, LogFormat, TelemetryOptions};
 use server::{PoolLimits, Server, ServerOptions};
 
 use crate::load::LoadOptions;
 use loader::StoreLoader;
+
+/// Sessions are written to disk once the engine has had nothing to do for this long.
+const SNAPSHOT_IDLE: Duration = Duration::from_secs(2);
 
 /// Arguments of `flint serve`.
 #[derive(Debug, Args)]
@@ -75,6 +80,12 @@ pub struct ServeArgs {
     /// Gigabytes of KV snapshots kept on disk; 0 keeps none
     #[arg(long, default_value_t = 8.0)]
     snapshot_gb: f64,
+    /// Log lines for people, or JSON for programs
+    #[arg(long, value_parser = log_format, default_value = "human")]
+    log_format: LogFormat,
+    /// What to log, such as info, debug or server=trace [default: FLINT_LOG, or info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
     /// Load the default model before the first request asks for it
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     preload: bool,
@@ -101,6 +112,8 @@ struct ServeLoad {
 
 /// Runs the server until it is told to stop.
 pub fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let options = TelemetryOptions { format: args.log_format, level: args.log_level.clone() };
+    let _telemetry = telemetry::init(&options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("tokio")?;
     runtime.block_on(serve(args))
 }
@@ -115,7 +128,11 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         yarn: None,
         offline: args.load.offline,
     };
-    let snapshots = (args.snapshot_gb > 0.0).then(|| (state.join("kv"), (args.snapshot_gb * 1e9) as u64));
+    let snapshots = (args.snapshot_gb > 0.0).then(|| SnapshotOptions {
+        directory: state.join("kv"),
+        bytes_max: (args.snapshot_gb * 1e9) as u64,
+        idle: SNAPSHOT_IDLE,
+    });
     let loader = Arc::new(StoreLoader::new(&args.models, load, snapshots)?);
     let keys = args.api_key_file.as_deref().map(Keys::load).transpose()?;
     let tls = match (&args.tls_cert, &args.tls_key) {
@@ -158,6 +175,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     }
     server.run(stop_signal()).await;
     Ok(())
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "human" => Ok(LogFormat::Human),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("it is human or json".to_owned()),
+    }
 }
 
 /// Written whole: whoever waits for the file finds a port in it.

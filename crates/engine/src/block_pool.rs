@@ -11,15 +11,17 @@
 //!   evicts leaves before parents;
 //! - only full blocks are shared. A half-full one is a leaf nobody references: it is copied, never written again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use model::BLOCK;
 
-use crate::hash;
+use crate::hash::Key;
 
 mod answers;
+mod unsaved;
 
 pub use answers::{BlockCopy, BlockCounts, Miss, Prefix};
+pub(crate) use unsaved::FullBlock;
 
 /// The blocks one sequence holds, in position order. Only a [`BlockPool`] changes it.
 #[derive(Debug, Default)]
@@ -55,9 +57,13 @@ struct Block {
 #[derive(Debug)]
 struct Node {
     parent: Option<u32>,
-    chain: u64,
+    /// How many ancestors it has.
+    depth: u32,
+    chain: Key,
     tokens: Vec<u32>,
     children: Vec<u32>,
+    /// Key in the pool's map of unsaved blocks while it is in there.
+    unsaved: Option<u64>,
 }
 
 /// All KV blocks of a backend.
@@ -67,10 +73,15 @@ pub struct BlockPool {
     free: Vec<u32>,
     /// Children of the empty prefix.
     roots: Vec<u32>,
-    by_chain: HashMap<u64, u32>,
+    by_chain: HashMap<Key, u32>,
     /// Unreferenced blocks of the tree, least recently used first.
     idle: BTreeSet<(u64, u32)>,
     clock: u64,
+    /// Whether unsaved blocks are of interest to anyone; see the module `unsaved`.
+    tracking: bool,
+    /// Full blocks of the tree that were not handed out to be saved, in the order they entered.
+    unsaved: BTreeMap<u64, u32>,
+    evicted: Vec<FullBlock>,
 }
 
 /// Blocks needed to hold `tokens` positions.
@@ -88,6 +99,9 @@ impl BlockPool {
             by_chain: HashMap::new(),
             idle: BTreeSet::new(),
             clock: 0,
+            tracking: false,
+            unsaved: BTreeMap::new(),
+            evicted: Vec::new(),
         }
     }
 
@@ -134,15 +148,7 @@ impl BlockPool {
     /// References what is cached of `tokens`. The copy, if any, must be made before the pool is used again.
     pub fn acquire(&mut self, tokens: &[u32]) -> (BlockTable, Prefix, Option<BlockCopy>) {
         let mut prefix = self.lookup(tokens);
-        let mut table = BlockTable::default();
-        let mut parent = None;
-        for run in tokens.chunks_exact(BLOCK).take(prefix.blocks) {
-            let block = self.find(parent, run).expect("lookup found this block");
-            self.reference(block);
-            table.blocks.push(block);
-            parent = Some(block);
-        }
-        table.committed = table.blocks.len();
+        let mut table = self.acquire_full(tokens, prefix.blocks);
         let copy = prefix.partial.and_then(|(from, _)| {
             // Referenced while the copy's target is found, so that the search cannot evict its own source.
             self.reference(from);
@@ -155,6 +161,20 @@ impl BlockPool {
             None => prefix.partial = None,
         }
         (table, prefix, copy)
+    }
+
+    /// References the first `count` whole blocks of `tokens`, which a lookup just found.
+    pub(crate) fn acquire_full(&mut self, tokens: &[u32], count: usize) -> BlockTable {
+        let mut table = BlockTable::default();
+        let mut parent = None;
+        for run in tokens.chunks_exact(BLOCK).take(count) {
+            let block = self.find(parent, run).expect("lookup found this block");
+            self.reference(block);
+            table.blocks.push(block);
+            parent = Some(block);
+        }
+        table.committed = table.blocks.len();
+        table
     }
 
     /// Makes the table cover `tokens` positions. False when no block is left; what was added stays.
@@ -231,7 +251,9 @@ impl BlockPool {
         if tokens.len() == BLOCK {
             self.by_chain.insert(chain, block);
         }
-        let node = Node { parent, chain, tokens: tokens.to_vec(), children: Vec::new() };
+        let depth = parent.map_or(0, |parent| self.node(parent).depth + 1);
+        let unsaved = self.note_entry(block, tokens);
+        let node = Node { parent, depth, chain, tokens: tokens.to_vec(), children: Vec::new(), unsaved };
         let slot = &mut self.blocks[block as usize];
         assert!(slot.node.is_none() && slot.references == 1, "only a private block enters the tree");
         slot.node = Some(node);
@@ -257,6 +279,7 @@ impl BlockPool {
             self.by_chain.remove(&node.chain);
         }
         self.children_mut(node.parent).retain(|&child| child != block);
+        self.note_eviction(block, &node);
         self.free.push(block);
     }
 
@@ -291,8 +314,8 @@ impl BlockPool {
         (node.parent == parent && node.tokens == run).then_some(block)
     }
 
-    fn chain(&self, parent: Option<u32>, run: &[u32]) -> u64 {
-        hash::tokens(parent.map_or(0, |parent| self.node(parent).chain), run)
+    fn chain(&self, parent: Option<u32>, run: &[u32]) -> Key {
+        parent.map_or(Key::ROOT, |parent| self.node(parent).chain).child(run)
     }
 
     fn explain(&self, closest: Option<(u32, usize)>, rest: &[u32], start: usize) -> Option<Miss> {

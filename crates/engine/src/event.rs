@@ -26,6 +26,8 @@ pub struct Started {
     pub prompt_tokens: usize,
     /// How many of them the prefix cache held.
     pub cached_tokens: usize,
+    /// How many of those were read from disk for this request; see `SnapshotOptions`.
+    pub restored_tokens: usize,
     /// Why not more; `None` when all that can be cached was.
     pub miss: Option<Miss>,
     /// The seed in use, chosen by the engine when the request had none.

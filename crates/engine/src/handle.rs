@@ -4,8 +4,10 @@
 //! mailbox, which the engine reads before every step, so a cancel can neither be lost nor queue up.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use model::{BLOCK, Backend, ModelInfo};
 
@@ -14,6 +16,7 @@ use crate::hash;
 use crate::request::{Bounds, Lane, Request, SubmitError};
 use crate::runner::Runner;
 use crate::sequence::Sequence;
+use crate::snapshot::{SnapshotNotice, Snapshots, Store};
 use crate::stats::Stats;
 use crate::stream::{Mailbox, Stream};
 use crate::{EngineOptions, TokenBytes};
@@ -22,10 +25,22 @@ use crate::{EngineOptions, TokenBytes};
 #[derive(Debug)]
 pub struct Engine;
 
-/// The system could not give the engine its thread.
+/// The system did not give the engine what it needs.
 #[derive(Debug, thiserror::Error)]
-#[error("no thread for the engine")]
-pub struct StartError(#[source] std::io::Error);
+pub enum StartError {
+    /// No thread.
+    #[error("no thread for the engine")]
+    Thread(#[source] std::io::Error),
+    /// No place for snapshots.
+    #[error("the snapshot directory {} cannot be used; choose another or turn snapshots off", .directory.display())]
+    Snapshots {
+        /// The one that was asked for.
+        directory: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
 
 impl Engine {
     /// Starts the thread that owns `backend` until the last handle is dropped.
@@ -35,15 +50,31 @@ impl Engine {
         let has_token_bytes = !TokenBytes::is_empty(&options.token_bytes);
         let bounds = Bounds { vocab: info.vocab, tokens_max, has_token_bytes };
         let shared = Arc::new(Shared::default());
+        let snapshots = open_snapshots(&options, &info, &shared)?;
+        let store = snapshots.as_ref().map(|snapshots| Arc::clone(&snapshots.store));
         let runner_shared = Arc::clone(&shared);
         let runner_options = options.clone();
         let thread = std::thread::Builder::new()
             .name("flint-engine".into())
-            .spawn(move || Runner::new(backend, &runner_options, tokens_max, runner_shared).run())
-            .map_err(StartError)?;
-        let owner = Owner { shared, thread: Mutex::new(Some(thread)), info, options, bounds };
+            .spawn(move || Runner::new(backend, &runner_options, tokens_max, runner_shared, snapshots).run())
+            .map_err(StartError::Thread)?;
+        let owner = Owner { shared, store, thread: Mutex::new(Some(thread)), info, options, bounds };
         Ok(EngineHandle { owner: Arc::new(owner) })
     }
+}
+
+fn open_snapshots(
+    options: &EngineOptions,
+    info: &ModelInfo,
+    shared: &Arc<Shared>,
+) -> Result<Option<Snapshots>, StartError> {
+    let Some(options) = &options.snapshots else {
+        return Ok(None);
+    };
+    let shared = Arc::clone(shared);
+    let opened = Snapshots::open(options, info, move || shared.nudge());
+    let directory = options.directory.clone();
+    opened.map(Some).map_err(|source| StartError::Snapshots { directory, source })
 }
 
 /// A way to reach one engine; clones reach the same. Streams do not keep the engine alive, handles do.
@@ -54,6 +85,7 @@ pub struct EngineHandle {
 
 struct Owner {
     shared: Arc<Shared>,
+    store: Option<Arc<Store>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     info: ModelInfo,
     options: EngineOptions,
@@ -78,7 +110,14 @@ impl EngineHandle {
     pub fn stats(&self) -> Stats {
         let mut stats = *lock(&self.owner.shared.stats);
         stats.queued = self.owner.shared.lock().queued();
+        stats.snapshots = self.owner.store.as_ref().map(|store| store.counts()).unwrap_or_default();
         stats
+    }
+
+    /// What happened to snapshots since the last call that a person may want to read, for the caller's log. At most 64
+    /// are kept; further ones only count in [`Stats::snapshots`].
+    pub fn take_snapshot_notices(&self) -> Vec<SnapshotNotice> {
+        self.owner.store.as_ref().map(|store| store.take_notices()).unwrap_or_default()
     }
 
     /// How many requests of the same or a more urgent lane wait before this one; 0 is next. `None` once it has started
@@ -141,6 +180,8 @@ struct Inbox {
     queued: [BTreeSet<RequestId>; 2],
     ids: u64,
     closed: bool,
+    /// Something other than a request wants the engine's attention.
+    nudged: bool,
 }
 
 impl Inbox {
@@ -182,14 +223,28 @@ impl Shared {
         Ok(Stream::new(id, mailbox))
     }
 
-    /// Moves new requests to `arrived`, waiting for one when `idle`. False once the engine is closed.
-    pub fn receive(&self, idle: bool, arrived: &mut Vec<Sequence>) -> bool {
+    /// Moves new requests to `arrived`, waiting up to `patience` for one. False once the engine is closed.
+    pub fn receive(&self, patience: Duration, arrived: &mut Vec<Sequence>) -> bool {
+        // None is for ever.
+        let deadline = Instant::now().checked_add(patience);
         let mut inbox = self.lock();
-        while idle && inbox.arrived.is_empty() && !inbox.closed {
-            inbox = self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        while inbox.arrived.is_empty() && !inbox.closed && !inbox.nudged {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            inbox = match left {
+                Some(Duration::ZERO) => break,
+                Some(left) => self.wake.wait_timeout(inbox, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+            };
         }
+        inbox.nudged = false;
         arrived.append(&mut inbox.arrived);
         !inbox.closed
+    }
+
+    /// Ends the engine's wait.
+    pub fn nudge(&self) {
+        self.lock().nudged = true;
+        self.wake.notify_one();
     }
 
     pub fn left_queue(&self, id: RequestId, lane: Lane) {

@@ -3,13 +3,13 @@
 //! [`Engine::start`] takes a [`model::Backend`] and gives an [`EngineHandle`]; [`EngineHandle::submit`] takes a
 //! [`Request`] and gives a [`Stream`] of [`Event`]s. In between: continuous batching with chunked prefill, a global
 //! prefix cache over KV blocks ([`BlockPool`]), sampling within constraints ([`Constraint`]), and verification of drafted
-//! tokens ([`Drafter`]).
+//! tokens ([`Drafter`]). KV of idle sessions can be kept on disk, across restarts ([`SnapshotOptions`]).
 //!
 //! The crate knows tokens. It stays below text (it sees bytes only to match stop strings), wire formats and async; it
 //! stays above tensors, which only the backend sees. It never waits for a reader and every queue has a limit.
 //!
 //! What a request generates depends on its prompt, settings, constraint and seed alone: not on what ran beside it, on what was
-//! cached, on being preempted, or on its drafter.
+//! cached or saved, on being preempted, or on its drafter.
 //!
 //! ```
 //! use engine::{Engine, EngineOptions, Event, Request};
@@ -45,6 +45,7 @@ mod runner;
 mod sampler;
 mod scheduler;
 mod sequence;
+mod snapshot;
 mod stats;
 mod stop;
 mod stream;
@@ -60,6 +61,7 @@ pub use request::{
     LOGIT_BIAS_MAX, LOGPROBS_MAX, Lane, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX, Sampling,
     SubmitError,
 };
+pub use snapshot::{Rejection, SnapshotCounts, SnapshotNotice, SnapshotOptions};
 pub use stats::Stats;
 pub use stream::{Stream, TryRecvError};
 pub use token_bytes::TokenBytes;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::snapshot::SnapshotOptions;
 use crate::token_bytes::TokenBytes;
 
 /// How an engine shares one backend among sequences.
@@ -25,6 +26,8 @@ pub struct EngineOptions {
     pub token_bytes: Arc<TokenBytes>,
     /// Source of the seeds of requests that name none.
     pub seed: u64,
+    /// Keeps KV blocks on disk while nobody uses them. `None` keeps them in memory only.
+    pub snapshots: Option<SnapshotOptions>,
 }
 
 impl Default for EngineOptions {
@@ -39,6 +42,7 @@ impl Default for EngineOptions {
             stream_tokens_max: 8192,
             token_bytes: Arc::default(),
             seed: 0,
+            snapshots: None,
         }
     }
 }

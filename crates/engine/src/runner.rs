@@ -5,7 +5,7 @@
 //! released and statistics written before `Finished` is published, so a reader that has seen the end sees its effects.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use model::{Backend, Chunk, Want};
 
@@ -16,14 +16,24 @@ use crate::request::Lane;
 use crate::sampler::Scratch;
 use crate::scheduler::Scheduler;
 use crate::sequence::{End, Intake, Sequence};
+use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::{EngineOptions, TokenBytes};
+
+/// Blocks saved between two looks at the inbox: a request that arrives then waits for a few copies of memory.
+const SAVES_PER_TURN: usize = 4;
+/// Longest time the end of an engine may take for saving.
+const SAVE_AT_END: Duration = Duration::from_secs(10);
+/// Pause between looks at cancelled requests while only saved blocks are waited for. A block that was read ends it.
+const RESTORE_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) struct Runner {
     backend: Box<dyn Backend>,
     shared: Arc<Shared>,
     scheduler: Scheduler,
     stats: Stats,
+    /// When there was last a sequence.
+    resting_since: Instant,
     vocab: usize,
     tokens_max: usize,
     token_bytes: Arc<TokenBytes>,
@@ -36,7 +46,13 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    pub fn new(backend: Box<dyn Backend>, options: &EngineOptions, tokens_max: usize, shared: Arc<Shared>) -> Self {
+    pub fn new(
+        backend: Box<dyn Backend>,
+        options: &EngineOptions,
+        tokens_max: usize,
+        shared: Arc<Shared>,
+        snapshots: Option<Snapshots>,
+    ) -> Self {
         let info = backend.info();
         let limits = RowLimits {
             rows_max: info.rows_max,
@@ -45,14 +61,19 @@ impl Runner {
             background: options.background_rows,
             draft: options.draft_max,
         };
+        let mut scheduler = Scheduler::new(info.blocks, limits, options.running_max);
+        if let Some(snapshots) = snapshots {
+            scheduler.use_snapshots(snapshots);
+        }
         Self {
-            scheduler: Scheduler::new(info.blocks, limits, options.running_max),
+            scheduler,
             vocab: info.vocab,
             tokens_max,
             token_bytes: Arc::clone(&options.token_bytes),
             backend,
             shared,
             stats: Stats::default(),
+            resting_since: Instant::now(),
             logits: Vec::new(),
             scratch: Scratch::default(),
             out: Vec::new(),
@@ -64,11 +85,33 @@ impl Runner {
     /// Runs until the engine is closed. Whatever is unfinished then is ended by `Drop`.
     pub fn run(mut self) {
         self.settle();
-        while self.shared.receive(self.scheduler.is_idle(), &mut self.arrived) {
+        while self.shared.receive(self.patience(), &mut self.arrived) {
             let begun = Instant::now();
-            self.turn();
+            if self.scheduler.is_empty() && self.arrived.is_empty() {
+                self.save_if_rested();
+            } else {
+                self.turn();
+                self.resting_since = Instant::now();
+            }
             self.stats.busy_seconds += begun.elapsed().as_secs_f64();
             self.settle();
+        }
+    }
+
+    /// How long to wait for a request before the next turn.
+    fn patience(&self) -> Duration {
+        if self.scheduler.only_restores() {
+            return RESTORE_PAUSE;
+        }
+        if !self.scheduler.is_empty() {
+            return Duration::ZERO;
+        }
+        self.scheduler.rest_before_saving(self.resting_since.elapsed()).unwrap_or(Duration::MAX)
+    }
+
+    fn save_if_rested(&mut self) {
+        if self.scheduler.rest_before_saving(self.resting_since.elapsed()) == Some(Duration::ZERO) {
+            self.scheduler.save_some(self.backend.as_ref(), SAVES_PER_TURN);
         }
     }
 
@@ -89,6 +132,7 @@ impl Runner {
             shared.left_queue(sequence.id, sequence.lane);
         });
         self.scheduler.schedule(self.vocab, self.tokens_max);
+        self.scheduler.save_evicted(self.backend.as_ref());
         if self.scheduler.running.iter().any(|sequence| sequence.rows > 0) {
             match self.forward() {
                 Ok(()) => self.absorb(),
@@ -186,8 +230,7 @@ impl Runner {
         for lane in Lane::ALL {
             let running = scheduler.running.iter().filter(|sequence| sequence.lane == lane);
             self.stats.running[lane.index()] = running.count();
-            let preempted = scheduler.waiting(lane).iter().filter(|sequence| sequence.is_started());
-            self.stats.preempted[lane.index()] = preempted.count();
+            self.stats.preempted[lane.index()] = scheduler.preempted(lane);
         }
         self.stats.blocks = scheduler.pool.counts();
         self.stats.preemptions = scheduler.preemptions;
@@ -206,7 +249,7 @@ impl Drop for Runner {
             false => FinishReason::Shutdown.into(),
         };
         self.shared.close();
-        self.shared.receive(true, &mut self.arrived);
+        self.shared.receive(Duration::ZERO, &mut self.arrived);
         self.arrived.drain(..).for_each(|sequence| self.scheduler.enqueue(sequence));
         let rest = self.scheduler.take_all();
         self.ended.extend(rest.into_iter().map(|sequence| (sequence, end.clone())));
@@ -216,6 +259,7 @@ impl Drop for Runner {
         } else {
             self.release_ended();
             self.settle();
+            self.scheduler.save_all(self.backend.as_ref(), SAVE_AT_END);
         }
     }
 }

@@ -15,6 +15,11 @@ use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
 use crate::request::Lane;
 use crate::sequence::{End, Sequence};
+use crate::snapshot::Snapshots;
+
+mod snapshots;
+
+use snapshots::Restoring;
 
 pub(crate) struct Scheduler {
     pub pool: BlockPool,
@@ -22,6 +27,9 @@ pub(crate) struct Scheduler {
     pub preemptions: u64,
     /// By lane, in order of submission.
     waiting: [VecDeque<Sequence>; 2],
+    /// Left their queue to wait for saved blocks; see the module `snapshots`.
+    restoring: Vec<Restoring>,
+    snapshots: Option<Snapshots>,
     planner: Planner,
     limits: RowLimits,
     running_max: usize,
@@ -34,6 +42,8 @@ impl Scheduler {
             running: Vec::new(),
             preemptions: 0,
             waiting: Default::default(),
+            restoring: Vec::new(),
+            snapshots: None,
             planner: Planner::default(),
             limits,
             // Every running sequence can have a row in every step.
@@ -41,12 +51,21 @@ impl Scheduler {
         }
     }
 
-    pub fn is_idle(&self) -> bool {
-        self.running.is_empty() && self.waiting.iter().all(VecDeque::is_empty)
+    /// True when there is no sequence.
+    pub fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.restoring.is_empty() && self.waiting.iter().all(VecDeque::is_empty)
     }
 
-    pub fn waiting(&self, lane: Lane) -> &VecDeque<Sequence> {
-        &self.waiting[lane.index()]
+    /// True when nothing can be done until a saved block has been read: whoever waits then, waits for that.
+    pub fn only_restores(&self) -> bool {
+        self.running.is_empty() && !self.restoring.is_empty()
+    }
+
+    /// Sequences of a lane that started and do not run.
+    pub fn preempted(&self, lane: Lane) -> usize {
+        let restoring = self.restoring.iter().map(|restoring| &restoring.sequence);
+        let all = self.waiting(lane).iter().chain(restoring.filter(|sequence| sequence.lane == lane));
+        all.filter(|sequence| sequence.is_started()).count()
     }
 
     /// Puts a sequence into its queue, by age: one that was preempted comes before those that never ran.
@@ -59,13 +78,14 @@ impl Scheduler {
     /// Takes out every sequence whose reader no longer wants it or can no longer be reached.
     pub fn take_interrupted(&mut self, out: &mut Vec<(Sequence, End)>) {
         let running = self.running.extract_if(.., |sequence| sequence.interruption().is_some());
+        let restoring = self.restoring.extract_if(.., |restoring| restoring.sequence.interruption().is_some());
         let waiting = self.waiting.iter_mut().flat_map(|queue| {
             std::iter::from_fn(|| {
                 let index = queue.iter().position(|sequence| sequence.interruption().is_some())?;
                 queue.remove(index)
             })
         });
-        for sequence in running.chain(waiting) {
+        for sequence in running.chain(restoring.map(Restoring::stop)).chain(waiting) {
             if let Some(end) = sequence.interruption() {
                 out.push((sequence, end));
             }
@@ -75,6 +95,7 @@ impl Scheduler {
     /// Takes out every sequence: the engine is closing.
     pub fn take_all(&mut self) -> Vec<Sequence> {
         let mut all = std::mem::take(&mut self.running);
+        all.extend(self.restoring.drain(..).map(Restoring::stop));
         all.extend(self.waiting.iter_mut().flat_map(|queue| queue.drain(..)));
         all
     }
@@ -82,8 +103,9 @@ impl Scheduler {
     /// Starts waiting sequences while there is room for them. `started` hears of each that starts for the first time,
     /// before its reader does.
     pub fn admit(&mut self, backend: &mut dyn Backend, mut started: impl FnMut(&Sequence)) {
+        self.take_loaded(backend);
         while let Some(lane) = self.next_lane() {
-            if self.running.len() >= self.running_max {
+            if self.running.len() + self.restoring.len() >= self.running_max {
                 if self.yield_background(lane) {
                     continue;
                 }
@@ -103,8 +125,11 @@ impl Scheduler {
                 }
                 return;
             }
-            let Some(mut sequence) = self.waiting[lane.index()].pop_front() else {
+            let Some(head) = self.waiting[lane.index()].pop_front() else {
                 return;
+            };
+            let Some(mut sequence) = self.begin_restore(head, &prefix) else {
+                continue;
             };
             if let Some(news) = self.start(&mut sequence, backend) {
                 started(&sequence);
@@ -139,6 +164,10 @@ impl Scheduler {
         self.requeue_preempted();
     }
 
+    fn waiting(&self, lane: Lane) -> &VecDeque<Sequence> {
+        &self.waiting[lane.index()]
+    }
+
     fn next_lane(&self) -> Option<Lane> {
         let interactive_runs = self.running.iter().any(|s| s.lane == Lane::Interactive);
         let background_waits = interactive_runs && self.limits.background == 0;
@@ -148,27 +177,35 @@ impl Scheduler {
             .find(|&lane| !self.waiting(lane).is_empty())
     }
 
-    /// True while another sequence is computing blocks this one would find cached a little later: several candidates
-    /// for one prompt then read it once.
+    /// True while another sequence is computing or restoring blocks this one would find cached a little later: several
+    /// candidates for one prompt then read it once.
     fn will_be_cached(&self, head: &Sequence, cached: usize) -> bool {
-        self.running.iter().any(|other| {
-            let common = || other.tokens.iter().zip(&head.tokens).take_while(|(a, b)| a == b).count();
-            other.lane <= head.lane && other.pending() > 1 && {
-                let shared = common().min(head.tokens.len() - 1) / BLOCK * BLOCK;
-                shared > cached.max(other.kv_len)
-            }
-        })
+        let shared = |other: &Sequence| {
+            let common = other.tokens.iter().zip(&head.tokens).take_while(|(a, b)| a == b).count();
+            common.min(head.tokens.len() - 1) / BLOCK * BLOCK
+        };
+        let computed = |other: &Sequence| {
+            other.lane <= head.lane && other.pending() > 1 && shared(other) > cached.max(other.kv_len)
+        };
+        let restored = |other: &Restoring| {
+            let sequence = &other.sequence;
+            sequence.lane <= head.lane && shared(sequence).min(other.target) > cached
+        };
+        self.running.iter().any(computed) || self.restoring.iter().any(restored)
     }
 
-    /// Blocks that running sequences still need for the tokens they have.
+    /// Blocks that sequences which run, or soon will, still need for the tokens they have.
     fn promised(&self) -> usize {
         let missing = |s: &Sequence| blocks_for(s.tokens.len() + 1).saturating_sub(s.table.blocks().len());
-        self.running.iter().map(missing).sum()
+        let restoring = self.restoring.iter().map(|restoring| &restoring.sequence);
+        self.running.iter().chain(restoring).map(missing).sum()
     }
 
     fn start(&mut self, sequence: &mut Sequence, backend: &mut dyn Backend) -> Option<Started> {
         let (table, mut prefix, copy) = self.pool.acquire(&sequence.tokens);
         sequence.table = table;
+        self.touch_saved(sequence);
+        self.save_evicted(backend);
         if let Some(copy) = copy
             && backend.copy_block(copy.from, copy.to).is_err()
         {
@@ -186,6 +223,9 @@ impl Scheduler {
                 return;
             }
             let lane = sequence.lane;
+            if self.give_up_restore() {
+                continue;
+            }
             let victim = self.youngest(Lane::Background).or_else(|| self.youngest(lane));
             self.vacate(victim.expect("the sequence itself is running"));
         }
@@ -209,6 +249,7 @@ impl Scheduler {
         let sequence = &mut self.running[index];
         self.pool.release(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
         (sequence.kv_len, sequence.rows, sequence.preempted) = (0, 0, true);
+        sequence.restore_tried = false;
         self.preemptions += 1;
     }
 

@@ -30,6 +30,10 @@ pub(crate) struct Sequence {
     pub usage: Usage,
     /// Lost its blocks and must go back to its queue.
     pub preempted: bool,
+    /// Whether saved blocks were looked for since it last had none.
+    pub restore_tried: bool,
+    /// Tokens whose KV was read from disk for it.
+    pub restored: usize,
     max_tokens: usize,
     sampler: Sampler,
     stop_tokens: Vec<u32>,
@@ -87,6 +91,8 @@ impl Sequence {
             rows: 0,
             usage: Usage { prompt: request.prompt.len(), ..Usage::default() },
             preempted: false,
+            restore_tried: false,
+            restored: 0,
             max_tokens: request.max_tokens,
             sampler: Sampler::new(request.sampling, seed, &request.prompt),
             tokens: request.prompt,
@@ -141,7 +147,8 @@ impl Sequence {
         self.started = Some(Instant::now());
         self.usage.cached = cached;
         let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
-        Some(Started { prompt_tokens, cached_tokens: cached, miss, seed })
+        let restored_tokens = self.restored.min(cached);
+        Some(Started { prompt_tokens, cached_tokens: cached, restored_tokens, miss, seed })
     }
 
     pub fn announce(&self, started: Started) {

@@ -1,6 +1,7 @@
 //! Counters of one engine, copied out once per step so that reading them never waits for a step.
 
 use crate::block_pool::BlockCounts;
+use crate::snapshot::SnapshotCounts;
 
 /// A picture of the engine after its last step. Counts only grow; the rest is of that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -13,6 +14,8 @@ pub struct Stats {
     pub preempted: [usize; 2],
     /// Where the KV blocks are.
     pub blocks: BlockCounts,
+    /// What is kept on disk; of now, not of the last step. All zero when snapshots are off.
+    pub snapshots: SnapshotCounts,
     /// Forward passes.
     pub steps: u64,
     /// Tokens picked.

@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(stream.try_recv(), Err(TryRecvError::Empty));
         assert_eq!(stream.recv_timeout(Duration::ZERO), Err(TryRecvError::Empty));
 
-        let started = Started { prompt_tokens: 3, cached_tokens: 0, miss: None, seed: 1 };
+        let started = Started { prompt_tokens: 3, cached_tokens: 0, restored_tokens: 0, miss: None, seed: 1 };
         mailbox.start(started.clone());
         mailbox.push(&mut tokens(0..2)).unwrap();
         mailbox.push(&mut tokens(2..4)).unwrap();

@@ -155,6 +155,22 @@ impl Conversation {
         Ok(())
     }
 
+    /// Takes note of the calls of earlier turns, whose tokens are known, so that their results can come.
+    pub fn follow(&mut self, last: &Arc<Turn>) {
+        for turn in last.chain() {
+            let given = turn.input.iter().filter_map(|item| item["call_id"].as_str().map(str::to_owned));
+            let made = turn.response.output.iter().filter_map(|item| item.call_id().map(str::to_owned));
+            self.calls.extend(given.chain(made).map(|id| (id, false)));
+        }
+    }
+
+    /// Writes down what is to be appended to an answer; `None` when the template must see the whole conversation.
+    pub fn write_after_answer(&mut self, pool: &Pool) -> Result<Option<Vec<u32>>, ApiError> {
+        self.close(Some(pool));
+        let written = pool.writer()?.write_after_answer(&self.messages)?;
+        Ok(written.map(|written| written.tokens))
+    }
+
     /// Finishes the open assistant message, with its tokens where the pool remembers them.
     fn close(&mut self, pool: Option<&Pool>) {
         let Some(open) = self.open.take() else { return };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::responses::{LogProb, TopLogProb};
-use engine::{Constraint, Event, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError};
+use engine::{Constraint, Event, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError, Usage};
 use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
 use tokio::sync::Notify;
@@ -83,15 +83,28 @@ pub enum Piece {
 /// An answer being generated.
 pub struct Generation {
     pool: Arc<Pool>,
+    spec: Spec,
     stream: Stream,
     ready: Arc<Notify>,
     text: Detokenizer,
     parser: AnswerParser,
     tokens: Vec<u32>,
-    prompt_tokens: usize,
+    prompt: Arc<[u32]>,
     begun: Instant,
     last: Option<Instant>,
     finished: Option<Finished>,
+    paused: bool,
+    /// What was spent before the last resumption.
+    earlier: Option<Usage>,
+}
+
+/// What it takes to submit a sequence again.
+struct Spec {
+    max_tokens: usize,
+    sampling: Sampling,
+    stop: Vec<Vec<u8>>,
+    lane: Lane,
+    grammar: Option<Grammar>,
 }
 
 impl Generation {
@@ -102,34 +115,40 @@ impl Generation {
             return Err(ApiError::too_long(prompt_tokens, pool.facts.context.saturating_sub(1)));
         }
         pool.admit(prompt_tokens)?;
-        let ready = Arc::new(Notify::new());
-        let wake = Arc::clone(&ready);
-        let vocabulary = pool.tokenizer.vocabulary();
         let room = pool.facts.context - prompt_tokens;
         let usual = if pool.limits.output_tokens > 0 { pool.limits.output_tokens.min(room) } else { room };
-        let request = Request {
+        let spec = Spec {
             max_tokens: job.max_tokens.map_or(usual, |tokens| tokens.min(room)),
             sampling: job.sampling,
-            stop_tokens: vocabulary.stops().to_vec(),
-            stop_strings: job.stop.into_iter().map(String::into_bytes).collect(),
+            stop: job.stop.into_iter().map(String::into_bytes).collect(),
             lane: job.lane,
-            constraint: job.grammar.map(|grammar| Box::new(Held(grammar.matcher())) as Box<dyn Constraint>),
-            on_ready: Some(Box::new(move || wake.notify_one())),
-            ..Request::new(job.prompt, 0)
+            grammar: job.grammar,
         };
-        let stream = pool.engine.submit(request)?;
+        let ready = Arc::new(Notify::new());
+        let prompt: Arc<[u32]> = job.prompt.into();
+        let stream = submit(pool, &spec, &prompt, &[], &ready)?;
         Ok(Self {
-            text: Detokenizer::new(Arc::clone(vocabulary), ShowSpecial::Hide),
+            text: Detokenizer::new(Arc::clone(pool.tokenizer.vocabulary()), ShowSpecial::Hide),
             parser: AnswerParser::new(job.answer),
             pool: Arc::clone(pool),
+            spec,
             stream,
             ready,
             tokens: Vec::new(),
-            prompt_tokens,
+            prompt,
             begun: Instant::now(),
             last: None,
             finished: None,
+            paused: false,
+            earlier: None,
         })
+    }
+
+    /// Goes on where a cancelled sequence ended, with the same random numbers. What it said is in the KV cache.
+    pub fn resume(&mut self, earlier: Usage) -> Result<(), ApiError> {
+        self.stream = submit(&self.pool, &self.spec, &self.prompt, &self.tokens, &self.ready)?;
+        (self.earlier, self.last, self.paused) = (Some(earlier), None, false);
+        Ok(())
     }
 
     /// The next piece; `None` after the end. Can be dropped and called again without losing anything.
@@ -139,7 +158,11 @@ impl Generation {
                 return Some(Piece::Finished(finished));
             }
             match self.stream.try_recv() {
-                Ok(Event::Started(started)) => return Some(Piece::Started(started)),
+                Ok(Event::Started(started)) => {
+                    // Should it be resumed, it goes on with the same random numbers.
+                    self.spec.sampling.seed = Some(started.seed);
+                    return Some(Piece::Started(started));
+                }
                 Ok(Event::Tokens(tokens)) => return Some(self.read(&tokens)),
                 Ok(Event::Finished(finished)) => return Some(self.end(finished)),
                 Err(TryRecvError::Ended) => return None,
@@ -153,14 +176,20 @@ impl Generation {
         self.stream.cancel();
     }
 
+    /// The same, to be resumed later: half a character or half a call waits for its rest.
+    pub fn pause(&mut self) {
+        self.paused = true;
+        self.stream.cancel();
+    }
+
     /// Tokens generated so far, the one that ended the answer left out.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
     /// Tokens of the prompt.
-    pub fn prompt_tokens(&self) -> usize {
-        self.prompt_tokens
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
     }
 
     /// How many requests come first; `None` once it has started.
@@ -187,11 +216,20 @@ impl Generation {
     }
 
     /// The end brings the last parts with it: they come first, then the end itself.
-    fn end(&mut self, finished: Finished) -> Piece {
+    fn end(&mut self, mut finished: Finished) -> Piece {
+        if let Some(earlier) = self.earlier {
+            finished.usage.prompt = earlier.prompt;
+            finished.usage.cached = earlier.cached;
+            finished.usage.generated += earlier.generated;
+            finished.usage.drafted += earlier.drafted;
+            finished.usage.accepted += earlier.accepted;
+        }
         let mut parts = Vec::new();
         self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
-        self.parser.push(self.text.flush(), &mut parts);
-        self.parser.finish(&mut parts);
+        if !self.paused {
+            self.parser.push(self.text.flush(), &mut parts);
+            self.parser.finish(&mut parts);
+        }
         self.pool.spend(finished.usage.generated);
         self.pool.metrics.finished(&finished, self.begun.elapsed());
         if parts.is_empty() {
@@ -200,6 +238,28 @@ impl Generation {
         self.finished = Some(finished);
         Piece::Parts { parts, logprobs: Vec::new() }
     }
+}
+
+/// Submits a sequence that has said `said` already.
+fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<Notify>) -> Result<Stream, ApiError> {
+    let wake = Arc::clone(ready);
+    let mut held = spec.grammar.as_ref().map(|grammar| Held(grammar.matcher()));
+    if let Some(held) = &mut held {
+        for &token in said {
+            held.accept(token).map_err(ApiError::internal)?;
+        }
+    }
+    let request = Request {
+        max_tokens: spec.max_tokens.saturating_sub(said.len()),
+        sampling: spec.sampling.clone(),
+        stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
+        stop_strings: spec.stop.clone(),
+        lane: spec.lane,
+        constraint: held.map(|held| Box::new(held) as Box<dyn Constraint>),
+        on_ready: Some(Box::new(move || wake.notify_one())),
+        ..Request::new([prompt, said].concat(), 0)
+    };
+    Ok(pool.engine.submit(request)?)
 }
 
 fn logprob(vocabulary: &Vocabulary, token: &TokenOut) -> Option<LogProb> {

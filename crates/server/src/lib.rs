@@ -17,6 +17,7 @@ pub mod pool;
 pub mod recall;
 pub mod responses;
 mod routes;
+pub mod sessions;
 mod shared;
 mod sse;
 pub mod store;

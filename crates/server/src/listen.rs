@@ -62,7 +62,7 @@ pub enum ServeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The address is taken, or not ours.
-    #[error("cannot listen on {at}: {source}; is another server running? choose another --port or socket")]
+    #[error("cannot listen on {at}; is another server running? choose another --port or --socket")]
     Listen {
         /// Where.
         at: String,
@@ -202,6 +202,11 @@ impl Server {
         loop {
             tick.tick().await;
             self.shared.pools.sweep().await;
+            for pool in self.shared.pools.loaded() {
+                for notice in pool.engine.take_snapshot_notices() {
+                    tracing::warn!(model = pool.name, "{notice}");
+                }
+            }
             let store = Arc::clone(&self.store);
             let swept = tokio::task::spawn_blocking(move || store.sweep(crate::ids::now())).await;
             match swept {

@@ -15,6 +15,7 @@ use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
 use crate::error::ApiError;
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::recall::Recall;
+use crate::sessions::Sessions;
 
 /// What is known of a model before it is loaded.
 #[derive(Clone, Debug)]
@@ -85,6 +86,8 @@ pub struct Pool {
     pub tokenizer: Arc<Tokenizer>,
     /// What the model said before, by what was shown of it.
     pub recall: Mutex<Recall>,
+    /// Conversations that may go on.
+    pub sessions: Mutex<Sessions>,
     /// Facts for the client.
     pub facts: Facts,
     /// Numbers for Prometheus.
@@ -131,6 +134,7 @@ impl Pool {
             engine: model.engine,
             tokenizer: model.tokenizer,
             recall: Mutex::default(),
+            sessions: Mutex::default(),
             facts,
             metrics,
             limits,

@@ -30,6 +30,8 @@ pub struct ToyOptions {
     pub fail_token: Option<u32>,
     /// A step that contains this token panics.
     pub panic_token: Option<u32>,
+    /// Identity of its weights, as far as snapshots are concerned.
+    pub fingerprint: u64,
     /// When given, every step first takes one message; after the sender is dropped steps run freely.
     pub gate: Option<Receiver<()>>,
     /// When given, every step adds a line: start and number of rows of each chunk.
@@ -50,6 +52,7 @@ impl Default for ToyOptions {
             nan_token: None,
             fail_token: None,
             panic_token: None,
+            fingerprint: 0x70f,
             gate: None,
             log: None,
         }
@@ -81,7 +84,7 @@ impl ToyBackend {
             block_bytes: BLOCK * 12,
             rows_max: options.rows_max,
             bytes_per_token: 1,
-            fingerprint: 0x70f,
+            fingerprint: options.fingerprint,
         };
         Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], options }
     }

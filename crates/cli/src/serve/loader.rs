@@ -1,9 +1,9 @@
 //! The models of this machine, as the server sees them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use engine::SnapshotOptions;
 use hub::Store;
 use model::gguf::Gguf;
 use model::{Config, ConfigOptions};
@@ -16,7 +16,7 @@ use crate::models;
 pub struct StoreLoader {
     offers: Vec<Offer>,
     options: LoadOptions,
-    snapshots: Option<(PathBuf, u64)>,
+    snapshots: Option<SnapshotOptions>,
 }
 
 struct Offer {
@@ -28,7 +28,7 @@ struct Offer {
 
 impl StoreLoader {
     /// Offers `names`, or the default model and whatever else is here.
-    pub fn new(names: &[String], options: LoadOptions, snapshots: Option<(PathBuf, u64)>) -> anyhow::Result<Self> {
+    pub fn new(names: &[String], options: LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Self> {
         let store = Store::open()?;
         let mut wanted = names.to_vec();
         if wanted.is_empty() {

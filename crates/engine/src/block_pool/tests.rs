@@ -109,6 +109,34 @@ fn what_is_not_in_the_kv_is_not_cached() {
     assert_eq!(pool.counts(), BlockCounts { used: 0, cached: 2, free: 6 });
 }
 
+#[test]
+fn every_full_block_is_handed_out_once_and_parents_first() {
+    let mut pool = BlockPool::new(4);
+    pool.track_unsaved();
+    let (a, b) = (run(0, 100), run(500, 100));
+    visit(&mut pool, &a);
+    let first = pool.next_unsaved().unwrap();
+    let key = Key::ROOT.child(&a[..32]);
+    assert_eq!((first.depth, first.key, first.parent, &first.tokens[..]), (0, key, Key::ROOT, &a[..32]));
+    let second = pool.next_unsaved().unwrap();
+    assert_eq!((second.depth, second.key, second.parent), (1, key.child(&a[32..64]), key));
+    // Only the third was not handed out yet; the half-full fourth never is.
+    visit(&mut pool, &b);
+    let evicted = pool.take_evicted();
+    assert_eq!(evicted.iter().map(|block| (block.depth, &block.tokens[..])).collect::<Vec<_>>(), [(2, &a[64..96])]);
+    assert!(pool.take_evicted().is_empty());
+    let rest: Vec<u32> = std::iter::from_fn(|| pool.next_unsaved()).map(|block| block.depth).collect();
+    assert_eq!(rest, [0, 1, 2]);
+    // Seen again, nothing is new; what is known to be saved is not handed out either.
+    visit(&mut pool, &b);
+    assert!(!pool.has_unsaved());
+    let mut table = pool.acquire(&run(900, 32)).0;
+    assert!(pool.reserve(&mut table, 32));
+    pool.commit(&mut table, &run(900, 32));
+    pool.mark_saved(table.blocks()[0]);
+    assert!(!pool.has_unsaved() && pool.next_unsaved().is_none());
+}
+
 #[derive(Clone, Debug)]
 enum Move {
     Acquire { family: u32, length: usize },
@@ -139,6 +167,8 @@ fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) 
         assert_eq!(pool.free.contains(&id), holders == 0 && block.node.is_none());
         assert_eq!(pool.idle.contains(&(block.last_used, id)), holders == 0 && block.node.is_some());
         assert!(holders <= 1 || block.node.as_ref().is_some_and(|node| node.tokens.len() == BLOCK));
+        let unsaved = block.node.as_ref().and_then(|node| node.unsaved);
+        assert!(unsaved.is_none_or(|entered| pool.unsaved.get(&entered) == Some(&id)));
         if let Some(node) = &block.node {
             assert!(pool.children(node.parent).contains(&id));
             let parent = node.parent.map(|parent| pool.block(parent));
@@ -157,6 +187,7 @@ proptest! {
     #[test]
     fn blocks_are_conserved(moves in moves(), blocks in 1usize..24) {
         let mut pool = BlockPool::new(blocks);
+        pool.track_unsaved();
         let mut tables: Vec<(BlockTable, Vec<u32>, usize)> = Vec::new();
         for step in moves {
             match step {

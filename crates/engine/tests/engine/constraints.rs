@@ -51,7 +51,7 @@ impl Constraint for Rule {
             Some(_) => self.anything = self.script.is_empty(),
             None => {
                 self.anything = false;
-                if token % 5 == 0 {
+                if token.is_multiple_of(5) {
                     self.script = (1..4).rev().map(|i| (token + i) % VOCAB).collect();
                 }
             }

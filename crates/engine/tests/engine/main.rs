@@ -5,4 +5,5 @@ mod constraints;
 mod exactness;
 mod limits;
 mod lives;
+mod snapshots;
 mod support;

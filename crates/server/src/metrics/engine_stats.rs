@@ -20,7 +20,7 @@ const fn gauge(name: &'static str, help: &'static str, value: fn(&Stats) -> f64)
     Family { name, kind: Kind::Gauge, help, value }
 }
 
-/// vLLM's names first, ours after. New counters of [`Stats`], those of snapshots for one, become lines here.
+/// vLLM's names first, ours after.
 const FAMILIES: &[Family] = &[
     gauge("vllm:num_requests_running", "Sequences being stepped.", |stats| sum(stats.running)),
     gauge("vllm:num_requests_waiting", "Requests not started, and sequences waiting for KV room.", |stats| {
@@ -53,6 +53,12 @@ const FAMILIES: &[Family] = &[
     counter("flint_steps_total", "Forward passes.", |stats| stats.steps as f64),
     counter("flint_forward_seconds_total", "Time in forward passes.", |stats| stats.forward_seconds),
     counter("flint_busy_seconds_total", "Time with work to do, forward passes included.", |stats| stats.busy_seconds),
+    counter("flint_snapshot_written_total", "KV blocks written to disk.", |stats| stats.snapshots.written as f64),
+    counter("flint_snapshot_restored_total", "KV blocks read back.", |stats| stats.snapshots.restored as f64),
+    counter("flint_snapshot_lost_total", "KV blocks that could not be kept.", |stats| stats.snapshots.lost as f64),
+    counter("flint_snapshot_rejected_total", "Torn or foreign files removed.", |stats| stats.snapshots.rejected as f64),
+    gauge("flint_snapshot_bytes", "Bytes of KV blocks on disk.", |stats| stats.snapshots.bytes as f64),
+    gauge("flint_snapshot_blocks", "KV blocks on disk.", |stats| stats.snapshots.blocks as f64),
 ];
 
 /// A number of one lane.

@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 
 use super::routes::find_turn;
 use super::run::{Origin, Run, Stop};
-use super::socket::{error_event, json};
+use super::socket::error_event;
 use super::steer::Steers;
 use super::turn::Turn;
+use super::watched::Watched;
 use crate::error::ApiError;
 use crate::metrics::SteerOutcome;
 use crate::shared::Shared;
@@ -319,8 +320,9 @@ impl Task {
             (None, None) => None,
         };
         let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
-        let mut run = Run::start(&self.shared, request.clone(), parent, origin).await?;
+        let run = Run::start(&self.shared, request.clone(), parent, origin).await?;
         self.tell(Out::Begun(self.lane.clone(), run.response().id.clone())).await?;
+        let mut run = Watched::new(&self.shared, run);
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -330,10 +332,7 @@ impl Task {
                     run.stop(why);
                 }
                 event = run.next() => match event {
-                    Some(event) => {
-                        let message = Out::Event(json(&event));
-                        self.out.send(message).await.map_err(|_| ApiError::closing())?;
-                    }
+                    Some(event) => self.tell(Out::Event(event)).await?,
                     None => break,
                 },
             }

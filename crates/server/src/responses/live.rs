@@ -1,26 +1,33 @@
-//! Responses that run without a reader (`background`), and their events for whoever asks.
+//! Responses without a reader, and their events for whoever asks.
 //!
-//! A task of its own drives each to its end. Events are kept as JSON, so that a stream can be read from any point, any
-//! number of times, while it runs and for a while after.
+//! Two kinds. A background response runs by itself, driven by a task of its own. One whose reader went away in the middle
+//! is parked: the engine is free, what was said is kept, and it goes on where it stopped when its stream is asked for
+//! again. Events are kept as JSON, so that a stream can be read from any point while it runs and for a while after.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use api::responses::{Event, Response};
+use api::responses::Response;
+use axum::extract::ws::Utf8Bytes;
 use tokio::sync::watch;
 
 use super::run::{Run, Stop};
+use super::socket::json;
 
-/// Most background responses remembered; the oldest that has ended makes way.
+/// Most responses remembered, parked ones included; the oldest that does not run makes way.
 const ENTRIES_MAX: usize = 256;
 
-/// Background responses by id.
+/// How long a reader that comes back waits for its response to be parked.
+const PARKING: Duration = Duration::from_secs(5);
+
+/// Responses without a reader, by id.
 #[derive(Default)]
 pub struct Live {
     entries: Mutex<VecDeque<Arc<Entry>>>,
 }
 
-/// One background response.
+/// One of them.
 pub struct Entry {
     id: String,
     state: Mutex<State>,
@@ -31,48 +38,52 @@ pub struct Entry {
 
 struct State {
     response: Response,
-    events: Vec<Arc<str>>,
-    ended: bool,
+    events: Vec<Utf8Bytes>,
+    phase: Phase,
+}
+
+enum Phase {
+    /// A task drives it.
+    Running,
+    /// Its reader has just gone; the engine is ending it.
+    Parking,
+    /// It waits for a reader.
+    Parked(Box<Run>),
+    /// Its last event is among those kept.
+    Ended,
 }
 
 impl Live {
     /// Drives `run` in the background. `None` when too many run already.
-    pub fn spawn(&self, mut run: Run) -> Option<Arc<Entry>> {
-        let entry = Arc::new(Entry {
-            id: run.response().id.clone(),
-            state: Mutex::new(State { response: run.response().clone(), events: Vec::new(), ended: false }),
-            grown: watch::channel(0).0,
-            stop: watch::channel(false).0,
-        });
+    pub fn spawn(&self, run: Run) -> Option<Arc<Entry>> {
+        let entry = Entry::new(&run, Vec::new(), Phase::Running);
         self.add(&entry)?;
-        let driven = Arc::clone(&entry);
-        tokio::spawn(async move {
-            let mut stop = driven.stop.subscribe();
-            let mut stopping = false;
-            loop {
-                tokio::select! {
-                    event = run.next() => match event {
-                        Some(event) => driven.push(&event, run.response()),
-                        None => break,
-                    },
-                    () = stopped(&mut stop), if !stopping => {
-                        stopping = true;
-                        run.stop(Stop::Cancelled);
-                    }
-                }
-            }
-            lock(&driven.state).ended = true;
-            driven.grown.send_modify(|_| {});
-        });
+        tokio::spawn(Arc::clone(&entry).drive(run));
         Some(entry)
     }
 
-    /// A background response that is still remembered.
+    /// Keeps a run whose reader is gone, with the events it was given.
+    pub fn park(&self, mut run: Run, events: Vec<Utf8Bytes>) {
+        let entry = Entry::new(&run, events, Phase::Parking);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.add(&entry).is_some() {
+            runtime.spawn(async move {
+                run.pause().await;
+                let mut state = lock(&entry.state);
+                state.response = run.response().clone();
+                state.phase = Phase::Parked(Box::new(run));
+                drop(state);
+                entry.grown.send_modify(|_| {});
+            });
+        }
+    }
+
+    /// A response that is still remembered.
     pub fn find(&self, id: &str) -> Option<Arc<Entry>> {
         lock(&self.entries).iter().find(|entry| entry.id == id).cloned()
     }
 
-    /// Forgets a background response, stopping it first.
+    /// Forgets a response, stopping it first.
     pub fn remove(&self, id: &str) -> bool {
         let mut entries = lock(&self.entries);
         let Some(index) = entries.iter().position(|entry| entry.id == id) else { return false };
@@ -84,9 +95,11 @@ impl Live {
 
     fn add(&self, entry: &Arc<Entry>) -> Option<()> {
         let mut entries = lock(&self.entries);
+        entries.retain(|other| other.id != entry.id);
         if entries.len() >= ENTRIES_MAX {
-            let ended = entries.iter().position(|entry| lock(&entry.state).ended)?;
-            entries.remove(ended);
+            let idle =
+                entries.iter().position(|entry| matches!(lock(&entry.state).phase, Phase::Parked(_) | Phase::Ended))?;
+            entries.remove(idle);
         }
         entries.push_back(Arc::clone(entry));
         Some(())
@@ -94,9 +107,23 @@ impl Live {
 }
 
 impl Entry {
+    fn new(run: &Run, events: Vec<Utf8Bytes>, phase: Phase) -> Arc<Self> {
+        Arc::new(Self {
+            id: run.response().id.clone(),
+            grown: watch::channel(events.len()).0,
+            state: Mutex::new(State { response: run.response().clone(), events, phase }),
+            stop: watch::channel(false).0,
+        })
+    }
+
     /// The response as it stands.
     pub fn response(&self) -> Response {
         lock(&self.state).response.clone()
+    }
+
+    /// Whether its reader is gone.
+    pub fn is_parked(&self) -> bool {
+        matches!(lock(&self.state).phase, Phase::Parked(_) | Phase::Parking)
     }
 
     /// Stops it at the next token.
@@ -104,10 +131,40 @@ impl Entry {
         self.stop.send_replace(true);
     }
 
-    /// Waits until it has ended.
+    /// Lets a parked response go on. It is driven to its end from now on, whether somebody reads or not.
+    pub async fn wake(self: &Arc<Self>) {
+        let mut grown = self.grown.subscribe();
+        if self.is_parking() {
+            // Its last tokens are on their way: at most one step.
+            let _ = tokio::time::timeout(PARKING, grown.changed()).await;
+        }
+        if let Some(mut run) = self.unpark() {
+            if let Err(error) = run.resume() {
+                run.give_up(&error);
+            }
+            tokio::spawn(Arc::clone(self).drive(*run));
+        }
+    }
+
+    fn unpark(&self) -> Option<Box<Run>> {
+        let mut state = lock(&self.state);
+        match std::mem::replace(&mut state.phase, Phase::Running) {
+            Phase::Parked(run) => Some(run),
+            other => {
+                state.phase = other;
+                None
+            }
+        }
+    }
+
+    fn is_parking(&self) -> bool {
+        matches!(lock(&self.state).phase, Phase::Parking)
+    }
+
+    /// Waits until it has ended or is parked.
     pub async fn ended(&self) {
         let mut grown = self.grown.subscribe();
-        while !lock(&self.state).ended {
+        while matches!(lock(&self.state).phase, Phase::Running | Phase::Parking) {
             if grown.changed().await.is_err() {
                 return;
             }
@@ -115,7 +172,7 @@ impl Entry {
     }
 
     /// Events from number `from` on, waiting until there are some; empty after the last.
-    pub async fn events(&self, from: usize) -> Vec<Arc<str>> {
+    pub async fn events(&self, from: usize) -> Vec<Utf8Bytes> {
         let mut grown = self.grown.subscribe();
         loop {
             {
@@ -123,7 +180,7 @@ impl Entry {
                 if state.events.len() > from {
                     return state.events[from..].to_vec();
                 }
-                if state.ended {
+                if matches!(state.phase, Phase::Ended) {
                     return Vec::new();
                 }
             }
@@ -133,15 +190,31 @@ impl Entry {
         }
     }
 
-    fn push(&self, event: &Event, response: &Response) {
-        let json: Arc<str> = serde_json::to_string(event).unwrap_or_default().into();
-        let mut state = lock(&self.state);
-        state.events.push(json);
-        // The output only changes when an item is done; deltas need no copy.
-        if state.response.output.len() != response.output.len() || state.response.status != response.status {
-            state.response = response.clone();
+    async fn drive(self: Arc<Self>, mut run: Run) {
+        let mut stop = self.stop.subscribe();
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                event = run.next() => match event {
+                    Some(event) => self.push(json(&event), run.response()),
+                    None => break,
+                },
+                () = stopped(&mut stop), if !stopping => {
+                    stopping = true;
+                    run.stop(Stop::Cancelled);
+                }
+            }
         }
-        if event.kind.ended().is_some() {
+        lock(&self.state).phase = Phase::Ended;
+        self.grown.send_modify(|_| {});
+    }
+
+    fn push(&self, event: Utf8Bytes, response: &Response) {
+        let mut state = lock(&self.state);
+        state.events.push(event);
+        // The response only changes when an item is done or its status does; deltas need no copy.
+        let old = &state.response;
+        if old.output.len() != response.output.len() || old.status != response.status || old.usage != response.usage {
             state.response = response.clone();
         }
         let count = state.events.len();

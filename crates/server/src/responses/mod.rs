@@ -11,6 +11,7 @@ mod settings;
 pub mod socket;
 mod steer;
 mod turn;
+mod watched;
 
 pub use live::Live;
 pub use turn::{Turn, Turns};

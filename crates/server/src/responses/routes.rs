@@ -16,6 +16,7 @@ use serde_json::json;
 use super::live::Entry;
 use super::run::{Origin, Run};
 use super::turn::Turn;
+use super::watched::Watched;
 use crate::error::ApiError;
 use crate::shared::Shared;
 use crate::{body, sse};
@@ -38,7 +39,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         return Ok(if stream { follow(entry, 0) } else { body::json(&entry.response()) });
     }
     if stream {
-        return Ok(events(run));
+        return Ok(events(Watched::new(&shared, run)));
     }
     while run.next().await.is_some() {}
     let response = run.response();
@@ -51,8 +52,8 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     }
 }
 
-/// A run as a stream of events. Dropping the stream drops the run.
-fn events(run: Run) -> Response {
+/// A run as a stream of events. When the reader drops it, the engine is free at its next step.
+fn events(run: Watched) -> Response {
     let chunks = stream::unfold(Some(run), |run| async move {
         let mut run = run?;
         let mut chunk = String::new();
@@ -62,8 +63,7 @@ fn events(run: Run) -> Response {
             return Some((Ok::<_, Infallible>(Bytes::from(chunk)), None));
         }
         while let Some(event) = next {
-            let json = serde_json::to_string(&event).unwrap_or_default();
-            sse::write_named(name_of(&json), &json, &mut chunk);
+            sse::write_named(name_of(&event), &event, &mut chunk);
             next = run.ready();
         }
         Some((Ok(Bytes::from(chunk)), Some(run)))
@@ -109,7 +109,11 @@ pub async fn get(
 ) -> Result<Response, ApiError> {
     let from = reading.starting_after.map_or(0, |number| number + 1);
     if let Some(entry) = shared.live.find(&id) {
-        return Ok(if reading.stream == Some(true) { follow(entry, from) } else { body::json(&entry.response()) });
+        if reading.stream != Some(true) {
+            return Ok(body::json(&entry.response()));
+        }
+        entry.wake().await;
+        return Ok(follow(entry, from));
     }
     let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
     if reading.stream == Some(true) {
@@ -212,6 +216,7 @@ pub async fn upgrade_required() -> Response {
 /// A stored turn, or one that runs in the background and has ended.
 pub async fn find_turn(shared: &Shared, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
     if let Some(entry) = shared.live.find(id)
+        && !entry.is_parked()
         && matches!(entry.response().status, Status::InProgress | Status::Queued)
     {
         return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));

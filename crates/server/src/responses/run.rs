@@ -4,7 +4,7 @@
 //! response is kept, so a client that has seen it can rely on it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::responses::{
@@ -24,6 +24,7 @@ use crate::error::ApiError;
 use crate::generation::{self, Generation, Job, Piece};
 use crate::ids;
 use crate::pool::Pool;
+use crate::sessions;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
 
@@ -72,6 +73,11 @@ pub struct Run {
     quiet: bool,
     stop: Option<Stop>,
     max_tool_calls: usize,
+    /// What was spent when the run was paused.
+    paused: Option<engine::Usage>,
+    /// Identity of the head of the prompt.
+    head: u64,
+    predicted: bool,
     turn: Option<Arc<Turn>>,
     ended: bool,
 }
@@ -118,7 +124,7 @@ impl Run {
             shared: Arc::clone(shared),
             pool,
             parent,
-            input: request.input,
+            input: std::mem::take(&mut request.input),
             emitter: Emitter::new(response, tools, origin.stream_id),
             generation,
             events: VecDeque::new(),
@@ -128,6 +134,9 @@ impl Run {
             quiet: true,
             stop: None,
             max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
+            paused: None,
+            head: sessions::head(&request),
+            predicted: request.prediction.is_some(),
             turn: None,
             ended: false,
         };
@@ -161,6 +170,53 @@ impl Run {
                 generation.cancel();
             }
         }
+    }
+
+    /// Frees the engine and waits: the reader is gone and may come back. What it said so far is kept as a response of
+    /// its own right, which [`Run::resume`] makes whole.
+    pub async fn pause(&mut self) {
+        if self.turn.is_some() {
+            return;
+        }
+        let Some(generation) = &mut self.generation else { return };
+        generation.pause();
+        while let Some(piece) = generation.next().await {
+            match piece {
+                Piece::Started(_) => {}
+                Piece::Parts { parts, logprobs } => self.emitter.parts(parts, logprobs, &mut self.scratch),
+                Piece::Finished(finished) => {
+                    self.paused = Some(finished.usage);
+                    break;
+                }
+            }
+        }
+        self.events.extend(self.scratch.drain(..));
+        let mut response = self.emitter.response.clone();
+        response.status = Status::Incomplete;
+        response.incomplete_details = Some(IncompleteDetails { reason: "disconnected".to_owned() });
+        let turn = self.link(response);
+        if let Err(error) = self.shared.turns.keep(Arc::new(turn)).await {
+            tracing::error!(%error, "an interrupted response was not stored");
+        }
+    }
+
+    /// Goes on after [`Run::pause`].
+    pub fn resume(&mut self) -> Result<(), ApiError> {
+        match (self.paused.take(), &mut self.generation) {
+            (Some(usage), Some(generation)) => generation.resume(usage),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a run that cannot go on.
+    pub fn give_up(&mut self, error: &ApiError) {
+        self.generation = None;
+        self.fail(error.code.unwrap_or("server_error"), error.message.clone());
+    }
+
+    /// Whether the last event has been given out.
+    pub fn is_ended(&self) -> bool {
+        self.ended && self.events.is_empty()
     }
 
     /// The next event; `None` after the last. Can be dropped and called again without losing anything.
@@ -248,7 +304,7 @@ impl Run {
         self.set_place(None);
         if let Some(flint) = &mut self.emitter.response.flint {
             flint.cache_miss = started.miss.map(|miss| describe(&self.pool, miss));
-            flint.timings = Some(Timings { restored_tokens: 0, ..Timings::default() });
+            flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
         }
         if self.emitter.response.status == Status::Queued {
             self.emitter.response.status = Status::InProgress;
@@ -293,20 +349,30 @@ impl Run {
         let response = &mut self.emitter.response;
         response.status = status;
         response.completed_at = (status == Status::Completed).then(ids::now);
-        let tokens: Arc<[u32]> = self.generation.as_ref().map_or_else(Arc::default, |run| run.tokens().into());
-        self.generation = None;
+        let mut tokens: Arc<[u32]> = Arc::default();
+        if let Some(generation) = self.generation.take() {
+            tokens = generation.tokens().into();
+            let whole = [generation.prompt(), generation.tokens()].concat();
+            lock(&self.pool.sessions).hold(&response.id, self.head, whole.into());
+        }
         self.set_place(None);
         if status == Status::Completed {
-            let mut recall = self.pool.recall.lock().unwrap_or_else(PoisonError::into_inner);
-            recall.remember(self.emitter.shown(), &tokens);
+            lock(&self.pool.recall).remember(self.emitter.shown(), &tokens);
         }
-        self.turn = Some(Arc::new(Turn {
+        let mut turn = self.link(self.emitter.response.clone());
+        turn.tokens = tokens;
+        self.turn = Some(Arc::new(turn));
+    }
+
+    /// The link of a chain that this run makes, with what it has said so far.
+    fn link(&self, response: Response) -> Turn {
+        Turn {
             parent: self.parent.clone(),
-            input: std::mem::take(&mut self.input),
-            response: self.emitter.response.clone(),
-            tokens,
+            input: self.input.clone(),
+            response,
+            tokens: self.generation.as_ref().map_or_else(Arc::default, |generation| generation.tokens().into()),
             fingerprint: self.pool.facts.fingerprint,
-        }));
+        }
     }
 
     /// Keeps the finished response, then tells of its end.
@@ -338,8 +404,10 @@ impl Run {
             ..Usage::default()
         };
         usage.input_tokens_details.cached_tokens = used.cached;
-        usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
-        usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
+        if self.predicted {
+            usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
+            usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
+        }
         self.emitter.response.usage = Some(usage);
         let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
         let decode_rate = match time.decode.as_secs_f64() {
@@ -371,13 +439,20 @@ fn prepare(
     generate: bool,
 ) -> Result<(Job, Vec<String>), ApiError> {
     let mut warnings = Vec::new();
-    let mut conversation = Conversation::default();
-    if let Some(instructions) = &request.instructions {
-        conversation.system(instructions);
-    }
-    conversation.turns(parent, pool, tools)?;
-    conversation.items(&request.input, pool, tools, &mut warnings)?;
-    let prompt = conversation.write(pool, tools, generate)?;
+    let appended = parent.filter(|_| generate).map(|parent| append(pool, request, parent, tools, &mut warnings));
+    let prompt = match appended.transpose()?.flatten() {
+        Some(prompt) => prompt,
+        None => {
+            warnings.clear();
+            let mut conversation = Conversation::default();
+            if let Some(instructions) = &request.instructions {
+                conversation.system(instructions);
+            }
+            conversation.turns(parent, pool, tools)?;
+            conversation.items(&request.input, pool, tools, &mut warnings)?;
+            conversation.write(pool, tools, generate)?
+        }
+    };
     let format = match &request.text.format {
         TextFormat::Text => None,
         TextFormat::JsonObject => Some(GrammarSource::JsonObject),
@@ -393,6 +468,33 @@ fn prepare(
         ..Job::new(prompt)
     };
     Ok((job, warnings))
+}
+
+/// The prompt of a request that only adds to a conversation whose tokens are known.
+fn append(
+    pool: &Pool,
+    request: &CreateResponse,
+    parent: &Arc<Turn>,
+    tools: &ToolSet,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Vec<u32>>, ApiError> {
+    if parent.tokens.is_empty() || parent.fingerprint != pool.facts.fingerprint {
+        return Ok(None);
+    }
+    let held = lock(&pool.sessions).find(&parent.response.id, sessions::head(request));
+    let Some(held) = held else { return Ok(None) };
+    let mut conversation = Conversation::default();
+    conversation.follow(parent);
+    conversation.items(&request.input, pool, tools, warnings)?;
+    let Some(after) = conversation.write_after_answer(pool)? else { return Ok(None) };
+    let mut prompt = Vec::with_capacity(held.len() + after.len());
+    prompt.extend_from_slice(&held);
+    prompt.extend_from_slice(&after);
+    Ok(Some(prompt))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn facts(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {

@@ -112,10 +112,14 @@ impl Turns {
     pub async fn keep(&self, turn: Arc<Turn>) -> Result<(), ApiError> {
         self.remember(Arc::clone(&turn));
         let store = Arc::clone(&self.store);
-        self.blocking(move || match store.put(&turn.record()) {
-            // A second attempt after the first was cut off.
-            Ok(()) | Err(StoreError::Exists(_)) => Ok(()),
-            Err(error) => Err(error.to_string()),
+        self.blocking(move || {
+            let record = turn.record();
+            let kept = match store.put(&record) {
+                // It was kept before it was whole.
+                Err(StoreError::Exists(_)) => store.update_response(&record.id, &record.response, &record.tokens),
+                other => other,
+            };
+            kept.map_err(|error| error.to_string())
         })
         .await
     }

@@ -1,7 +1,6 @@
 //! From what a client asked for to grammars that matchers can start from.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,9 @@ use llguidance::Matcher as Parser;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
+use super::cache::Cache;
 use super::environment::Environment;
-use super::error::GrammarError;
+use super::error::{GrammarError, said};
 use super::tools::{self, Callable, Fidelity, Place};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
@@ -19,8 +19,8 @@ use crate::tokenizer::Tokenizer;
 /// Compiles grammars for one vocabulary. Built once per model, which takes a moment, and shared by all requests.
 pub struct Grammars {
     environment: Arc<Environment>,
-    /// The grammars used last, newest first, by what they were compiled from.
-    cache: Mutex<VecDeque<(String, Grammar)>>,
+    /// The grammars used last, by the text of what they were compiled from: the order of properties matters.
+    cache: Cache<Grammar>,
 }
 
 /// A grammar, ready to be followed.
@@ -35,29 +35,41 @@ pub(super) enum Kind {
     /// Calls where the model makes them.
     Lazy(Calls),
     /// Nothing but calls: the answer, and what may follow a custom tool's text.
-    Required { first: Parser, more: Option<Parser>, calls: Calls },
+    Required { first: Parser, more: Option<Box<Parser>>, calls: Calls },
 }
 
 /// The tools that may be called; both lists have the same order.
 pub(super) struct Calls {
     pub names: Vec<Name>,
-    /// What a call holds: the arguments of a function, the text of a custom tool. None where anything goes.
+    /// What a call holds: the arguments of a function, the text of a custom tool. None where anything goes, and for
+    /// arguments that the grammar of the answer holds already.
     pub parts: Vec<Option<Parser>>,
+}
+
+impl Kind {
+    fn parsers(&self) -> usize {
+        let parts = |calls: &Calls| calls.parts.iter().flatten().count();
+        match self {
+            Kind::Whole(_) => 1,
+            Kind::Lazy(calls) => parts(calls),
+            // The grammar of all tools takes about as much as those of each.
+            Kind::Required { calls, .. } => parts(calls) + 2 * calls.names.len(),
+        }
+    }
 }
 
 impl Grammars {
     /// `rows` is the number of logits of the model, which may be more than there are tokens. Masks have a bit for each.
     pub fn new(tokenizer: &Arc<Tokenizer>, rows: usize) -> Result<Grammars, GrammarError> {
         let environment = Arc::new(Environment::new(tokenizer, rows)?);
-        Ok(Grammars { environment, cache: Mutex::default() })
+        Ok(Grammars { environment, cache: Cache::new(limits::CACHE) })
     }
 
     /// Compiles a grammar, or finds it among those used last. Takes milliseconds, for large schemas more: not for
     /// threads that others wait for.
     pub fn compile(&self, source: &GrammarSource) -> Result<Grammar, GrammarError> {
         let key = format!("{source:?}");
-        let found = self.cached(&key);
-        if let Some(grammar) = found {
+        if let Some(grammar) = self.cache.get(&key) {
             return Ok(grammar);
         }
         check(source)?;
@@ -67,27 +79,16 @@ impl Grammars {
             let failed = |reason: &str| invalid("the grammar", reason);
             compiling.map_err(|error| failed(&error.to_string()))?.join().map_err(|_| failed("the compiler failed"))?
         })?;
+        let weight = kind.parsers() + key.len() / 1024;
         let grammar = Grammar(Arc::new(Compiled { environment: self.environment.clone(), kind }));
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.push_front((key, grammar.clone()));
-        cache.truncate(limits::CACHED_GRAMMARS);
+        self.cache.insert(key, weight, grammar.clone());
         Ok(grammar)
-    }
-
-    fn cached(&self, key: &str) -> Option<Grammar> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = cache.iter().position(|(cached, _)| cached == key)?;
-        let entry = cache.remove(index)?;
-        let grammar = entry.1.clone();
-        cache.push_front(entry);
-        Some(grammar)
     }
 }
 
+/// An error with what llguidance says.
 fn invalid(what: &str, reason: &str) -> GrammarError {
-    // llguidance marks errors that it would have said more about.
-    let reason = reason.replace("<non-verbose/>", "");
-    GrammarError::Invalid { what: what.to_string(), reason: reason.trim().to_string() }
+    GrammarError::Invalid { what: what.to_string(), reason: said(&reason) }
 }
 
 /// Whether the source is within its limits.
@@ -109,6 +110,9 @@ fn check(source: &GrammarSource) -> Result<(), GrammarError> {
         }
     }
 }
+
+/// Tokens that a new grammar is tried with.
+const PROBE_TOKENS: usize = 3;
 
 const SCHEMA: &str = "the JSON schema";
 const LARK: &str = "the Lark grammar";
@@ -135,11 +139,19 @@ fn compile(environment: &Environment, source: &GrammarSource) -> Result<Kind, Gr
 
 fn parser(environment: &Environment, what: &str, grammar: TopLevelGrammar) -> Result<Parser, GrammarError> {
     let parser = environment.factory.create_parser(grammar).map_err(|error| invalid(what, &error.to_string()))?;
-    let mut parser = Parser::new(Ok(parser));
-    match parser.get_error() {
+    let parser = Parser::new(Ok(parser));
+    // What allows nothing at all, or takes too much work, is found here and not with the first tokens of an answer.
+    let mut probe = parser.clone();
+    for _ in 0..PROBE_TOKENS {
+        if probe.is_stopped() {
+            break;
+        }
+        let mask = probe.compute_mask().map_err(|error| invalid(what, &error.to_string()))?;
+        let Some(token) = mask.first_bit_set() else { break };
+        probe.consume_token(token as u32).map_err(|error| invalid(what, &error.to_string()))?;
+    }
+    match probe.get_error() {
         Some(error) => Err(invalid(what, &error)),
-        // A grammar that allows nothing at all is found here and not with the first token.
-        None if parser.compute_mask_or_eos().is_err() => Err(invalid(what, "no text fits it, or it is too complex")),
         None => Ok(parser),
     }
 }
@@ -167,7 +179,7 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
         let (part, schema) = match &tool.kind {
             ToolSpecKind::Function { parameters, strict } => {
                 let (part, schema, fidelity) = arguments(environment, tool, parameters, *strict)?;
-                (Some(part), Some((schema, fidelity)))
+                (Some(part).filter(|_| lazy), Some((schema, fidelity)))
             }
             ToolSpecKind::Custom { format } => (custom(environment, tool, format, lazy)?, None),
         };
@@ -193,7 +205,7 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
     let first = parser(environment, what, tools::calls(&callable, place))?;
     let after_text = many && schemas.contains(&None);
     let more = after_text.then(|| parser(environment, what, tools::calls(&callable, Place::More))).transpose()?;
-    Ok(Kind::Required { first, more, calls })
+    Ok(Kind::Required { first, more: more.map(Box::new), calls })
 }
 
 /// The grammar of a function's arguments and the schema that it follows: the given one as far as possible.

@@ -25,8 +25,8 @@ pub(super) struct Environment {
     /// Tokens that stand for text, and those that end an answer, as bits.
     usable: Vec<u32>,
     stops: Vec<u32>,
-    /// The token of each byte.
-    bytes: Vec<u32>,
+    /// The token of each byte. Some vocabularies lack bytes that no text has.
+    bytes: Vec<Option<u32>>,
     /// Tokens that are a beginning of `CLOSE[i..]`.
     closers: Vec<Vec<u32>>,
 }
@@ -46,7 +46,9 @@ impl Environment {
                 bytes[usize::from(byte)] = Some(id as u32);
             }
         }
-        let bytes = bytes.into_iter().collect::<Option<Vec<u32>>>().ok_or_else(|| unusable("a byte has no token"))?;
+        if (b' '..=b'~').chain([b'\n', b'\t']).any(|byte| bytes[usize::from(byte)].is_none()) {
+            return Err(unusable("not every character of ASCII has a token"));
+        }
         let words = rows.div_ceil(32);
         let mut stops = vec![0; words];
         vocabulary.stops().iter().for_each(|&id| allow(&mut stops, id));
@@ -65,13 +67,13 @@ impl Environment {
         Ok(Environment { tokenizer: tokenizer.clone(), factory, words, usable, stops, bytes, closers })
     }
 
-    /// The token of a byte.
-    pub fn byte(&self, byte: u8) -> u32 {
+    /// The token of a byte, for text that a parser must be given in parts of tokens.
+    pub fn byte(&self, byte: u8) -> Option<u32> {
         self.bytes[usize::from(byte)]
     }
 
-    /// Copies a mask of llguidance's, without the tokens that never stand for text. The second makes sure that a
-    /// client's grammar cannot ask for control tokens by number.
+    /// Copies a mask of llguidance's, without the tokens that are neither text nor an end: a client's grammar must not
+    /// get control tokens by asking for them by number.
     pub fn copy_mask(&self, from: &[u32], to: &mut Vec<u32>) {
         to.clear();
         to.extend(from.iter().zip(&self.usable).map(|(allowed, usable)| allowed & usable));

@@ -50,3 +50,24 @@ pub enum GrammarError {
         seconds: u64,
     },
 }
+
+/// Lines of llguidance's words that are passed on, and characters of each: it may quote the whole grammar.
+const SAID_LINES: usize = 16;
+const SAID_CHARS: usize = 160;
+
+/// What llguidance says about an error, in a form that is fit for clients.
+pub(super) fn said(error: &impl ToString) -> String {
+    let text = error.to_string();
+    // It turns its own panics into errors, with a backtrace. The one that clients can cause is to name special tokens.
+    if text.contains("<backtrace>") {
+        return "it asks for something that is not supported (special tokens such as <|name|> are not)".to_string();
+    }
+    // This marks errors that it would have said more about, with more logging.
+    let text = text.replace("<non-verbose/>", "");
+    let lines = text.trim().lines().take(SAID_LINES);
+    let short = lines.map(|line| match line.char_indices().nth(SAID_CHARS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_string(),
+    });
+    short.collect::<Vec<_>>().join("\n")
+}

@@ -3,6 +3,7 @@
 use llguidance::api::ParserLimits;
 use serde_json::Value;
 
+use super::cache;
 use super::error::GrammarError;
 
 /// Bytes of a schema, written compactly.
@@ -13,19 +14,23 @@ const SCHEMA_BYTES_ALL: usize = 1 << 20;
 const TEXT_BYTES: usize = 64 << 10;
 /// Rules and terminals of a Lark grammar. llguidance follows them recursively; see [`STACK_BYTES`].
 const LARK_DEFINITIONS: usize = 1000;
+/// Members of one object in a schema. llguidance takes time that grows with their square, and gives up at a few hundred
+/// optional properties.
+const MEMBERS: usize = 1000;
 /// Levels of nesting, in schemas and in Lark groups.
 const DEPTH: usize = 64;
 /// Tools of a request.
 const TOOLS: usize = 512;
 
-/// Stack of the thread that compiles: a chain of [`LARK_DEFINITIONS`] rules needs some 10 MiB in a debug build.
+/// Stack of the thread that compiles. A chain of [`LARK_DEFINITIONS`] rules must fit, which a test makes sure of.
 pub(super) const STACK_BYTES: usize = 64 << 20;
-/// Compiled grammars to keep.
-pub(super) const CACHED_GRAMMARS: usize = 64;
+/// Compiled grammars to keep. A unit of weight is a parser (165 kB for the arguments of a usual tool) or 1 KiB of source.
+pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 2048 };
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 
-/// The limits of llguidance, all stated: a default that changes with a version is no limit of ours.
+/// The limits of llguidance, all stated: a default that changes with a version is no limit of ours. The times are its own
+/// figures.
 pub(super) fn parser() -> ParserLimits {
     ParserLimits {
         // Alternatives alive at one place.
@@ -35,7 +40,7 @@ pub(super) fn parser() -> ParserLimits {
         // About 15 ms for one mask.
         step_lexer_fuel: 200_000,
         step_max_items: 50_000,
-        // 1 to 2 kB each, so at most 100 MB for a grammar that means harm; real schemas stay below a thousand.
+        // 1 to 2 kB each, so at most 100 MB for an answer whose grammar means harm.
         max_lexer_states: 50_000,
         max_grammar_size: 500_000,
         precompute_large_lexemes: true,
@@ -51,6 +56,10 @@ pub(super) fn schema(what: &str, schema: &Value, total: &mut usize) -> Result<()
     }
     let found = schema.to_string().len();
     too_large(what, found, SCHEMA_BYTES)?;
+    if members(schema) > MEMBERS {
+        let reason = format!("an object in it has more than {MEMBERS} members");
+        return Err(GrammarError::Invalid { what: what.to_string(), reason });
+    }
     *total += found;
     too_large("the schemas of all tools", *total, SCHEMA_BYTES_ALL)
 }
@@ -98,7 +107,16 @@ fn depth(value: &Value) -> usize {
     below(value, DEPTH + 1)
 }
 
-/// Levels of brackets outside strings and comments. Regular expressions count too; their parser has a limit as well.
+/// The most members of an object. The depth has been checked before.
+fn members(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(members).max().unwrap_or(0),
+        Value::Object(found) => found.values().map(members).max().unwrap_or(0).max(found.len()),
+        _ => 0,
+    }
+}
+
+/// Levels of brackets outside strings. Those of regular expressions and comments count too.
 fn lark_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut quoted = false;

@@ -6,6 +6,7 @@ use llguidance::Matcher as Parser;
 
 use super::compile::{Calls, Compiled, Kind};
 use super::environment::{CLOSE, Environment};
+use super::error::said;
 use super::watcher::{Event, Watcher};
 
 const EARLY: &str = "the answer ended before its grammar";
@@ -51,7 +52,7 @@ struct Text {
 impl Matcher {
     pub(super) fn new(grammar: Arc<Compiled>) -> Matcher {
         let phase = match &grammar.kind {
-            Kind::Whole(parser) | Kind::Required { first: parser, .. } => Phase::Whole(parser.clone()),
+            Kind::Whole(parser) | Kind::Required { first: parser, .. } => Phase::Whole(parser.deep_clone()),
             Kind::Lazy(_) => Phase::Free,
         };
         Matcher { grammar, phase, watcher: Watcher::new(), mask: Vec::new(), violated: false }
@@ -97,7 +98,7 @@ impl Matcher {
                 parser.consume_token(token).map_err(|error| said(&error))?;
             }
             Phase::Text(text) if text.parser.is_some() => {
-                if text.accept(token, bytes)? {
+                if text.accept(Some(token), bytes)? {
                     self.after_text();
                 }
                 return Ok(());
@@ -171,19 +172,19 @@ impl Matcher {
             let event = self.watcher.push(byte, &calls.names);
             if let Phase::Held(parser) = &mut self.phase
                 && behind
-                && parser.try_consume_tokens(&[token]).unwrap_or(0) == 0
+                && !takes(parser, token)
             {
                 self.let_go();
                 continue;
             }
             match event {
                 Event::Arguments(tool) if lazy => {
-                    self.phase = calls.parts[tool].clone().map_or(Phase::Free, Phase::Held);
+                    self.phase = calls.parser(tool).map_or(Phase::Free, Phase::Held);
                     behind = true;
                 }
                 Event::ArgumentsEnd if lazy => self.phase = Phase::Free,
                 Event::Text(tool) => {
-                    let parser = calls.parts[tool].clone();
+                    let parser = calls.parser(tool);
                     self.phase = Phase::Text(Text { parser, alive: true, closing: Vec::new() });
                 }
                 Event::None | Event::Arguments(_) | Event::ArgumentsEnd => {}
@@ -200,7 +201,7 @@ impl Matcher {
 
     fn after_text(&mut self) {
         self.phase = match &self.grammar.kind {
-            Kind::Required { more: Some(parser), .. } => Phase::Whole(parser.clone()),
+            Kind::Required { more: Some(parser), .. } => Phase::Whole(parser.deep_clone()),
             Kind::Required { .. } => Phase::Done,
             Kind::Whole(_) | Kind::Lazy(_) => Phase::Free,
         };
@@ -214,6 +215,16 @@ impl Compiled {
             Kind::Whole(_) => None,
             Kind::Lazy(calls) | Kind::Required { calls, .. } => Some(calls),
         }
+    }
+}
+
+impl Calls {
+    /// A parser for what a call of this tool holds.
+    ///
+    /// Like all parsers of a new matcher this is a deep clone. A plain one would share its lexer with all others of the
+    /// grammar, which grows up to a limit: one answer could use it up for all that follow.
+    fn parser(&self, tool: usize) -> Option<Parser> {
+        self.parts[tool].as_ref().map(Parser::deep_clone)
     }
 }
 
@@ -235,8 +246,8 @@ impl Text {
         Ok(())
     }
 
-    /// Takes a token; `true` when it ends the closing tag.
-    fn accept(&mut self, token: u32, bytes: &[u8]) -> Result<bool, String> {
+    /// Takes a token, if there is one for these bytes; `true` when it ends the closing tag.
+    fn accept(&mut self, token: Option<u32>, bytes: &[u8]) -> Result<bool, String> {
         if self.accepting() {
             self.closing.extend([0, 1]);
         }
@@ -247,7 +258,7 @@ impl Text {
             return Ok(true);
         }
         if let Some(parser) = self.parser.as_mut().filter(|_| self.alive) {
-            self.alive = !parser.is_stopped() && parser.try_consume_tokens(&[token]).unwrap_or(0) == 1;
+            self.alive = takes(parser, token);
         }
         if self.alive || !self.closing.is_empty() {
             Ok(false)
@@ -265,7 +276,10 @@ impl Text {
     }
 }
 
-/// What llguidance says about an error, without the marks around it.
-fn said(error: &impl ToString) -> String {
-    error.to_string().replace("<non-verbose/>", "").trim().to_string()
+/// Gives a token to a parser, unless it does not fit.
+fn takes(parser: &mut Parser, token: Option<u32>) -> bool {
+    let Some(token) = token.filter(|_| !parser.is_stopped()) else {
+        return false;
+    };
+    parser.try_consume_tokens(&[token]).is_ok_and(|taken| taken == 1)
 }

@@ -4,13 +4,14 @@
 //! what a client asked for ([`GrammarSource`]), and follows one answer token by token ([`Matcher`]).
 //!
 //! Tool calls are the part of our own. A model writes them as text (in `<tool_call>` tags, in a fence, or bare), and
-//! while it may also just talk, nothing can be masked before it has begun a call. [`watcher`] reads along and says when
+//! while it may also just talk, nothing can be masked before it has begun a call. The watcher reads along and says when
 //! that is; from there to the end of the arguments llguidance holds the model to the schema.
 
 mod compile;
 mod matcher;
 mod watcher;
 
+mod cache;
 mod environment;
 mod error;
 mod limits;

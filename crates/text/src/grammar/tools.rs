@@ -146,6 +146,7 @@ fn with_options(schema: &Value, fidelity: Fidelity) -> Value {
         whitespace_pattern: Some(JSON_BLANKS.to_string()),
         // Where the alternatives overlap, an answer may fit more than one of them. Refusing oneOf would help nobody.
         coerce_one_of: true,
+        json_allow_general_unicode_escapes: true,
         lenient: fidelity == Fidelity::Lenient,
         ..Default::default()
     };

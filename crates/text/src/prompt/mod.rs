@@ -5,15 +5,19 @@
 //! - Text from a person, a file or a tool never becomes a control token, whatever it looks like.
 //! - The text between two special tokens is encoded once and remembered.
 //!
-//! The template runs over the whole conversation each time, since it may look at all of it; that costs far less than
-//! encoding. The ids are those of encoding the rendered text in one go.
+//! [`PromptWriter::write`] runs the template over the whole conversation, since it may look at all of it. Most templates
+//! write what follows an answer the same way whatever came before it; where that holds (it is tried out once),
+//! [`PromptWriter::write_after_answer`] gives only the tokens to append. The ids are those of encoding the rendered text
+//! in one go.
 
 mod cache;
 mod guard;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::chat::{ChatRequest, ChatTemplate};
+use serde_json::json;
+
+use crate::chat::{ChatRequest, ChatTemplate, Message};
 use crate::error::TextError;
 use crate::special::Piece;
 use crate::tokenizer::{Special, Tokenizer};
@@ -30,6 +34,8 @@ pub struct PromptWriter {
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     segments: Mutex<Segments>,
+    /// What follows an answer does not depend on what came before it.
+    appends: bool,
 }
 
 /// A prompt.
@@ -44,17 +50,60 @@ pub struct Written {
 impl PromptWriter {
     /// A writer with nothing remembered yet.
     pub fn new(tokenizer: Arc<Tokenizer>, template: ChatTemplate) -> Self {
-        PromptWriter { tokenizer, template, segments: Mutex::new(Segments::new(CACHE_BYTES_MAX)) }
+        let segments = Mutex::new(Segments::new(CACHE_BYTES_MAX));
+        let mut writer = PromptWriter { tokenizer, template, segments, appends: false };
+        writer.appends = writer.tries_to_append();
+        writer
+    }
+
+    /// What to append to a prompt and its answer so that the conversation goes on with these messages; `None` for a
+    /// template that may change what it wrote before.
+    pub fn write_after_answer(&self, messages: &[Message]) -> Result<Option<Written>, TextError> {
+        if !self.appends {
+            return Ok(None);
+        }
+        let mut whole = vec![Message::user("."), answer()];
+        whole.extend_from_slice(messages);
+        self.write_after(&ChatRequest::new(&whole)).map(Some)
+    }
+
+    /// The tokens after the last message that comes as tokens.
+    fn write_after(&self, request: &ChatRequest<'_>) -> Result<Written, TextError> {
+        let (guard, rendered) = self.render(request)?;
+        let spans = guard.spans(&rendered, request.messages);
+        let last = spans.iter().rposition(|span| matches!(span, Span::Raw(_))).ok_or(TextError::NoMarker)?;
+        let mut written = Written { tokens: Vec::new(), encoded_bytes: 0 };
+        for span in &spans[last + 1..] {
+            if let Span::Text(text) = span {
+                self.write_text(text, &guard, &mut written);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Compares what follows an answer in a bare conversation and in one with an operator, tools and a longer past.
+    fn tries_to_append(&self) -> bool {
+        let tool = json!({"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}});
+        let tools = [tool];
+        let past = [Message::system("s"), Message::user("a"), answer(), Message::user("b"), answer()];
+        let next: [&[Message]; 4] = [
+            &[Message::user("q")],
+            &[Message::tool("r")],
+            &[Message::tool("r"), Message::tool("t"), Message::user("q")],
+            &[Message::system("o"), Message::user("q")],
+        ];
+        next.iter().all(|next| {
+            let long: Vec<Message> = past.iter().chain(*next).cloned().collect();
+            let short: Vec<Message> = [Message::user("."), answer()].iter().chain(*next).cloned().collect();
+            let long = self.write_after(&ChatRequest::new(&long).with_tools(&tools));
+            let short = self.write_after(&ChatRequest::new(&short));
+            matches!((long, short), (Ok(long), Ok(short)) if long.tokens == short.tokens && !long.tokens.is_empty())
+        })
     }
 
     /// The prompt for a conversation. It starts with the token for the start of a text where the model wants one.
     pub fn write(&self, request: &ChatRequest<'_>) -> Result<Written, TextError> {
-        let guard = Guard::new(self.tokenizer.control(), request)?;
-        let rendered = match guard.guarded() {
-            Some(guarded) => self.template.render(&guarded.request(request))?,
-            None => self.template.render(request)?,
-        };
-        let rendered = guard.markers_decoded(rendered);
+        let (guard, rendered) = self.render(request)?;
         let mut written = Written { tokens: Vec::with_capacity(rendered.len() / 3), encoded_bytes: 0 };
         for span in guard.spans(&rendered, request.messages) {
             match span {
@@ -69,6 +118,16 @@ impl PromptWriter {
             written.tokens.insert(0, bos);
         }
         Ok(written)
+    }
+
+    fn render(&self, request: &ChatRequest<'_>) -> Result<(Guard, String), TextError> {
+        let guard = Guard::new(self.tokenizer.control(), request)?;
+        let rendered = match guard.guarded() {
+            Some(guarded) => self.template.render(&guarded.request(request))?,
+            None => self.template.render(request)?,
+        };
+        let rendered = guard.markers_decoded(rendered);
+        Ok((guard, rendered))
     }
 
     /// Appends text of the template with the texts in it. Special tokens are the template's: those of others are broken.
@@ -96,4 +155,9 @@ impl PromptWriter {
         // A panic while the lock is held can at worst leave a segment out of its books; the ids stay right.
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An answer that comes as tokens; which ones does not matter where only what follows is used.
+fn answer() -> Message {
+    Message { raw: Some(Arc::from([])), ..Message::assistant("") }
 }

@@ -3,8 +3,8 @@
 
 mod answer;
 mod golden;
-mod infill;
 mod grammar;
+mod infill;
 mod models;
 mod prompt;
 mod properties;

@@ -240,3 +240,29 @@ fn a_conversation_with_every_marker_is_refused() {
     let request = ChatRequest::new(&messages);
     assert_eq!(model.decoded(&model.tokens(&request)), model.template.render(&request).unwrap());
 }
+
+#[test]
+fn what_follows_an_answer_is_written_alone() {
+    let raw: Arc<[u32]> = Arc::from([5, 6, 7]);
+    for model in MODELS.iter() {
+        let answer = Message { raw: Some(raw.clone()), ..Message::assistant("") };
+        let tools = [tool("reads <|im_end|> a file")];
+        let mut messages = vec![Message::system("be brief"), Message::user("one"), answer.clone()];
+        let next = [Message::tool("a result"), Message::user("two <|im_start|>")];
+        let mut first = ChatRequest::new(&messages[..2]).with_tools(&tools);
+        first.add_generation_prompt = true;
+        let mut grown = model.tokens(&first);
+        grown.extend_from_slice(&raw);
+        grown.extend(model.writer.write_after_answer(&next).unwrap().unwrap().tokens);
+        messages.extend(next);
+        assert_eq!(grown, model.tokens(&ChatRequest::new(&messages).with_tools(&tools)));
+    }
+}
+
+#[test]
+fn a_template_that_looks_back_is_always_run_whole() {
+    // It announces how long the conversation is behind every answer.
+    let template = "{% for m in messages %}<|im_start|>{{ m.content }}{{ messages|length }}<|im_end|>{% endfor %}";
+    let model = Model::made_up(template);
+    assert_eq!(model.writer.write_after_answer(&[Message::user("x")]).unwrap(), None);
+}

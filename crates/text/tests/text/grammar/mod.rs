@@ -4,6 +4,7 @@
 mod calls;
 mod errors;
 mod lazy;
+mod real;
 mod schemas;
 mod speed;
 
@@ -21,9 +22,40 @@ pub const ROWS: usize = 401;
 
 /// Tokens of more than a byte. Some hold the end of one thing and the beginning of the next.
 const PIECES: [&str; 34] = [
-    "{\"", "\":", "\": ", "\": {\"", "\": \"", "\", \"", "\",\n", "}}", "\"}}", "}}\n", "}\n", "\"}", "}\n```", "[{", "}]",
-    "name", "arguments", "parameters", "<tool", "_call", ">\n", "```", "json", "```json", "\n\n", "    ", "\n  ", "true",
-    " true", "false", "get_weather", "read_file", "*** ", "\n*** ",
+    "{\"",
+    "\":",
+    "\": ",
+    "\": {\"",
+    "\": \"",
+    "\", \"",
+    "\",\n",
+    "}}",
+    "\"}}",
+    "}}\n",
+    "}\n",
+    "\"}",
+    "}\n```",
+    "[{",
+    "}]",
+    "name",
+    "arguments",
+    "parameters",
+    "<tool",
+    "_call",
+    ">\n",
+    "```",
+    "json",
+    "```json",
+    "\n\n",
+    "    ",
+    "\n  ",
+    "true",
+    " true",
+    "false",
+    "get_weather",
+    "read_file",
+    "*** ",
+    "\n*** ",
 ];
 
 /// A vocabulary with its grammars.
@@ -67,8 +99,10 @@ impl Lab {
         let mut ids = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            let fits = |&id: &u32| !vocabulary.token_bytes(id).is_empty() && rest.starts_with(vocabulary.token_bytes(id));
-            let id = (0..vocabulary.len() as u32).filter(fits).max_by_key(|&id| vocabulary.token_bytes(id).len()).unwrap();
+            let fits =
+                |&id: &u32| !vocabulary.token_bytes(id).is_empty() && rest.starts_with(vocabulary.token_bytes(id));
+            let id =
+                (0..vocabulary.len() as u32).filter(fits).max_by_key(|&id| vocabulary.token_bytes(id).len()).unwrap();
             ids.push(id);
             rest = &rest[vocabulary.token_bytes(id).len()..];
         }
@@ -81,21 +115,40 @@ impl Lab {
 
     /// Accepts a text, as bytes and as long tokens. The matcher of the bytes goes on from there.
     pub fn follow(&self, grammar: &Grammar, text: &str) -> Result<Matcher, String> {
-        let by_bytes = self.walk(grammar, &self.bytes(text.as_bytes()))?;
-        self.walk(grammar, &self.longest(text.as_bytes()))?;
+        let mut by_bytes = grammar.matcher();
+        self.walk(&mut by_bytes, &self.bytes(text.as_bytes()))?;
+        // A token that the grammar has no place for may hold the end of one thing and the beginning of the next; a model
+        // has others for it.
+        let mut by_tokens = grammar.matcher();
+        for id in self.longest(text.as_bytes()) {
+            let mut next = by_tokens.clone();
+            if self.walk(&mut next, &[id]).is_err() {
+                next = by_tokens.clone();
+                self.walk(&mut next, &self.bytes(&self.tokenizer.decode(&[id])))?;
+            }
+            by_tokens = next;
+        }
+        assert_eq!(may_end(&mut by_bytes), may_end(&mut by_tokens), "{text}");
         Ok(by_bytes)
     }
 
-    fn walk(&self, grammar: &Grammar, ids: &[u32]) -> Result<Matcher, String> {
-        let mut matcher = grammar.matcher();
+    fn walk(&self, matcher: &mut Matcher, ids: &[u32]) -> Result<(), String> {
         for (index, &id) in ids.iter().enumerate() {
             let text = |ids: &[u32]| String::from_utf8_lossy(&self.tokenizer.decode(ids)).into_owned();
-            if !is_allowed(&mut matcher, id) {
+            if !is_allowed(matcher, id) && !self.is_forced(matcher, id) {
                 return Err(format!("{:?} is not allowed after {:?}", text(&[id]), text(&ids[..index])));
             }
             matcher.accept(id).map_err(|error| format!("{error} after {:?}", text(&ids[..index])))?;
         }
-        Ok(matcher)
+        Ok(())
+    }
+
+    /// Whether the text of a token must come next, though not in this token: masks ask for the tokeniser's own then.
+    fn is_forced(&self, matcher: &mut Matcher, id: u32) -> bool {
+        let mut forced = Vec::new();
+        matcher.forced(usize::MAX, &mut forced);
+        let (forced, text) = (self.tokenizer.decode(&forced), self.tokenizer.decode(&[id]));
+        !forced.is_empty() && (forced.starts_with(&text) || text.starts_with(&forced))
     }
 
     /// Whether the whole text fits, with an end after it.
@@ -106,17 +159,23 @@ impl Lab {
         }
     }
 
-    /// Writes an answer of allowed tokens, chosen by chance, for `steps`; then what ends it soon.
+    /// Writes JSON, or calls with JSON, of allowed tokens.
     pub fn random(&self, grammar: &Grammar, seed: u64, steps: usize) -> String {
+        self.random_until(grammar, seed, steps, &["}", "]", "\"", "</tool_call>", "\n", "0"])
+    }
+
+    /// Writes an answer of allowed tokens, chosen by chance, for `steps`; then mostly `closers`, first ones first.
+    pub fn random_until(&self, grammar: &Grammar, seed: u64, steps: usize, closers: &[&str]) -> String {
         let mut chance = Chance(seed);
         let mut matcher = grammar.matcher();
         let mut out = Vec::new();
-        let closers: Vec<u32> = ["}", "]", "\"", "</tool_call>", "\n", "0"].iter().map(|text| self.longest(text.as_bytes())[0]).collect();
+        let closers: Vec<u32> = closers.iter().map(|text| self.longest(text.as_bytes())[0]).collect();
         for step in 0.. {
             let text = String::from_utf8_lossy(&out).into_owned();
             assert!(step < steps + 3000, "seed {seed}: no end: {text}");
             let allowed = allowed_ids(&mut matcher);
-            let ends: Vec<u32> = allowed.iter().copied().filter(|&id| self.tokenizer.vocabulary().is_stop(id)).collect();
+            let ends: Vec<u32> =
+                allowed.iter().copied().filter(|&id| self.tokenizer.vocabulary().is_stop(id)).collect();
             assert!(ends.is_empty() || ends.len() == self.tokenizer.vocabulary().stops().len(), "all ends or none");
             if !ends.is_empty() && (step >= steps || matcher.is_done() || chance.below(4) == 0) {
                 matcher.accept(ends[chance.below(ends.len())]).unwrap();
@@ -125,9 +184,12 @@ impl Lab {
             }
             assert!(!matcher.is_done(), "seed {seed}: nothing but an end may follow: {text}");
             let texts: Vec<u32> = allowed.into_iter().filter(|id| !ends.contains(id)).collect();
-            let ascii = |&&id: &&u32| self.tokenizer.vocabulary().token_bytes(id).iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'));
+            let ascii = |&&id: &&u32| {
+                self.tokenizer.vocabulary().token_bytes(id).iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n'))
+            };
             let plain: Vec<u32> = texts.iter().filter(ascii).copied().collect();
-            let closer = closers.iter().copied().find(|id| texts.contains(id)).filter(|_| step >= steps && chance.below(8) > 0);
+            let closer =
+                closers.iter().copied().find(|id| texts.contains(id)).filter(|_| step >= steps && chance.below(8) > 0);
             let id = match closer {
                 Some(id) => id,
                 None if plain.is_empty() || chance.below(20) == 0 => texts[chance.below(texts.len())],
@@ -155,10 +217,10 @@ pub fn allowed_ids(matcher: &mut Matcher) -> Vec<u32> {
     let vocabulary = LAB.tokenizer.vocabulary();
     let mask = matcher.allowed().unwrap().expect("a mask");
     assert_eq!(mask.len(), ROWS.div_ceil(32));
-    let ids: Vec<u32> = (0..mask.len() as u32 * 32).filter(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+    let ids: Vec<u32> =
+        (0..mask.len() as u32 * 32).filter(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
     let known = |&id: &u32| {
-        vocabulary.is_stop(id)
-            || matches!(vocabulary.kind(id), text::TokenKind::Normal | text::TokenKind::UserDefined)
+        vocabulary.is_stop(id) || matches!(vocabulary.kind(id), text::TokenKind::Normal | text::TokenKind::UserDefined)
     };
     assert!(ids.iter().all(known), "{ids:?}");
     ids

@@ -38,9 +38,21 @@ fn cases() -> Vec<Case> {
         Case {
             name: "nested objects",
             schema: nested,
-            check: |v| v["user"]["name"].is_string() && v["user"]["tags"].as_array().unwrap().iter().all(Value::is_string),
-            fits: &["{\"user\":{\"name\":\"é\",\"tags\":[]}}", "{\n  \"user\": {\n    \"name\": \"a\",\n    \"tags\": [\"x\", \"y\"]\n  }\n}"],
-            not: &["{}", "{\"user\":{\"name\":1,\"tags\":[]}}", "{\"user\":{\"name\":\"\",\"tags\":[]},\"x\":1}", "{   \"user\"", " {", "{\n\n\"user\""],
+            check: |v| {
+                v["user"]["name"].is_string() && v["user"]["tags"].as_array().unwrap().iter().all(Value::is_string)
+            },
+            fits: &[
+                "{\"user\":{\"name\":\"é\",\"tags\":[]}}",
+                "{\n  \"user\": {\n    \"name\": \"a\",\n    \"tags\": [\"x\", \"y\"]\n  }\n}",
+            ],
+            not: &[
+                "{}",
+                "{\"user\":{\"name\":1,\"tags\":[]}}",
+                "{\"user\":{\"name\":\"\",\"tags\":[]},\"x\":1}",
+                "{   \"user\"",
+                " {",
+                "{\n\n\"user\"",
+            ],
         },
         Case {
             name: "any object",
@@ -66,7 +78,10 @@ fn cases() -> Vec<Case> {
         Case {
             name: "pattern",
             schema: json!({"type": "string", "pattern": "^[A-Z]{2}-[0-9]{3,5}$"}),
-            check: |v| { let s = v.as_str().unwrap(); s.len() >= 6 && s.len() <= 8 && s.as_bytes()[2] == b'-' },
+            check: |v| {
+                let s = v.as_str().unwrap();
+                s.len() >= 6 && s.len() <= 8 && s.as_bytes()[2] == b'-'
+            },
             fits: &["\"AB-123\"", "\"ZZ-99999\""],
             not: &["\"ab-123\"", "\"AB-12\"", "\"AB-123456\""],
         },
@@ -101,7 +116,13 @@ fn cases() -> Vec<Case> {
         Case {
             name: "anyOf",
             schema: json!({"type": "object", "properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}, {"type": "array", "items": {"type": "boolean"}}]}}, "required": ["x"], "additionalProperties": false}),
-            check: |v| v["x"].is_i64() || v["x"].is_u64() || v["x"].is_number() || v["x"].is_null() || v["x"].as_array().is_some_and(|a| a.iter().all(Value::is_boolean)),
+            check: |v| {
+                v["x"].is_i64()
+                    || v["x"].is_u64()
+                    || v["x"].is_number()
+                    || v["x"].is_null()
+                    || v["x"].as_array().is_some_and(|a| a.iter().all(Value::is_boolean))
+            },
             fits: &["{\"x\": null}", "{\"x\": [true, false]}", "{\"x\":12}"],
             not: &["{\"x\": \"1\"}", "{\"x\": [1]}"],
         },
@@ -124,7 +145,12 @@ fn cases() -> Vec<Case> {
         Case {
             name: "recursion by $ref",
             schema: tree,
-            check: |v| { fn ok(v: &Value) -> bool { v["value"].is_number() && v["children"].as_array().is_some_and(|c| c.len() <= 2 && c.iter().all(ok)) } ok(v) },
+            check: |v| {
+                fn ok(v: &Value) -> bool {
+                    v["value"].is_number() && v["children"].as_array().is_some_and(|c| c.len() <= 2 && c.iter().all(ok))
+                }
+                ok(v)
+            },
             fits: &["{\"value\": 1, \"children\": [{\"value\": 2, \"children\": []}]}"],
             not: &["{\"value\": 1, \"children\": [1]}", "{\"value\": 1}"],
         },
@@ -173,8 +199,14 @@ fn cases() -> Vec<Case> {
         Case {
             name: "formats",
             schema: json!({"type": "object", "properties": {"d": {"type": "string", "format": "date"}, "u": {"type": "string", "format": "uuid"}, "t": {"type": "string", "format": "date-time"}}, "required": ["d", "u", "t"], "additionalProperties": false}),
-            check: |v| v["d"].as_str().unwrap().len() == 10 && v["u"].as_str().unwrap().len() == 36 && v["t"].as_str().unwrap().len() >= 20,
-            fits: &["{\"d\": \"2024-02-29\", \"u\": \"123e4567-e89b-12d3-a456-426614174000\", \"t\": \"2024-01-01T00:00:00Z\"}"],
+            check: |v| {
+                v["d"].as_str().unwrap().len() == 10
+                    && v["u"].as_str().unwrap().len() == 36
+                    && v["t"].as_str().unwrap().len() >= 20
+            },
+            fits: &[
+                "{\"d\": \"2024-02-29\", \"u\": \"123e4567-e89b-12d3-a456-426614174000\", \"t\": \"2024-01-01T00:00:00Z\"}",
+            ],
             not: &["{\"d\": \"2024-13-01\"", "{\"d\": \"today\""],
         },
         Case {
@@ -202,7 +234,8 @@ fn what_fits_can_be_written_and_nothing_else() {
     for case in cases() {
         let grammar = LAB.compile(GrammarSource::JsonSchema(case.schema));
         for text in case.fits {
-            let mut matcher = LAB.follow(&grammar, text).unwrap_or_else(|error| panic!("{}: {text}: {error}", case.name));
+            let mut matcher =
+                LAB.follow(&grammar, text).unwrap_or_else(|error| panic!("{}: {text}: {error}", case.name));
             assert!(super::may_end(&mut matcher), "{}: {text}", case.name);
         }
         for text in case.not {
@@ -241,7 +274,8 @@ fn an_object_is_done_with_its_last_brace() {
 fn a_model_cannot_go_on_with_blanks() {
     let grammar = LAB.compile(GrammarSource::JsonObject);
     let mut matcher = LAB.follow(&grammar, "{").unwrap();
-    let blanks: Vec<u32> = [" ", "\n", "    ", "\n\n", "\n  "].iter().map(|text| LAB.longest(text.as_bytes())[0]).collect();
+    let blanks: Vec<u32> =
+        [" ", "\n", "    ", "\n\n", "\n  "].iter().map(|text| LAB.longest(text.as_bytes())[0]).collect();
     let mut count = 0;
     while let Some(&blank) = blanks.iter().find(|&&id| super::is_allowed(&mut matcher, id)) {
         matcher.accept(blank).unwrap();
