@@ -33,3 +33,14 @@ def says_what_is_wrong(context, response, case):
         except (ValueError, KeyError, TypeError):
             clear = False
         assert clear, f"not an error in OpenAI's form: {response.text[:300]}"
+
+
+@schemathesis.check
+def refuses_or_warns(context, response, case):
+    """For wrong input: what is taken all the same was left out, and the answer says so.
+
+    The description knows tools and items that no text model has. The server leaves them out with a warning and does not
+    look inside.
+    """
+    taken = response.status_code < 400
+    assert not taken or '"warnings":["' in response.text, f"wrong input taken in silence: {response.text[:300]}"
