@@ -7,17 +7,21 @@
 mod figures;
 mod peer;
 mod report;
+mod serve;
 mod serving;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 use figures::{Bench, Figure};
 use peer::Peer;
 use report::{Provenance, Row};
 
 /// Arguments of `flint bench`.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Model name or path to a GGUF file
     #[arg(short, long)]
     model: Option<String>,
@@ -59,8 +63,17 @@ pub struct BenchArgs {
     offline: bool,
 }
 
+#[derive(Subcommand)]
+enum What {
+    /// What the server adds: turns, streams, sessions, steering, crowds and restarts
+    Serve(serve::ServeBenchArgs),
+}
+
 /// Runs the benchmark.
 pub fn run(args: BenchArgs) -> anyhow::Result<()> {
+    if let Some(What::Serve(args)) = args.what {
+        return serve::run(args);
+    }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
     if args.kernels {
         return figures::kernels(threads, args.json);

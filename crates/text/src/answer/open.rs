@@ -125,6 +125,11 @@ impl Cursor<'_> {
     fn object(&mut self, tools: &[ToolName]) -> Result<Call, Stop> {
         self.expect(b'{')?;
         let mut depth = 1;
+        // Qwen2.5-Coder's template shows calls with doubled braces by mistake, and the model copies them.
+        if self.peek()? == b'{' {
+            self.at += 1;
+            depth = 2;
+        }
         let mut found = None;
         let mut first = true;
         loop {

@@ -187,7 +187,9 @@ impl Json {
 /// Reads the beginning of a call. Called after every byte of it; beginnings are short.
 fn read_head(text: &[u8], names: &[Name], tags: bool) -> Head {
     fn read(text: &[u8], names: &[Name], tags: bool) -> Result<Head, Head> {
-        let text = blanks(literal(text, b"{")?)?;
+        let text = literal(text, b"{")?;
+        // Some models double the braces around a call.
+        let text = blanks(text.strip_prefix(b"{").unwrap_or(text))?;
         let text = blanks(literal(text, b"\"name\"")?)?;
         let text = blanks(literal(text, b":")?)?;
         let (tool, text) = any_name(text, names)?;

@@ -50,10 +50,9 @@ pub struct Written {
 impl PromptWriter {
     /// A writer with nothing remembered yet.
     pub fn new(tokenizer: Arc<Tokenizer>, template: ChatTemplate) -> Self {
-        let segments = Mutex::new(Segments::new(CACHE_BYTES_MAX));
-        let mut writer = PromptWriter { tokenizer, template, segments, appends: false };
-        writer.appends = writer.tries_to_append();
-        writer
+        let segments = || Mutex::new(Segments::new(CACHE_BYTES_MAX));
+        let tried = PromptWriter { tokenizer, template, segments: segments(), appends: false };
+        PromptWriter { appends: tried.tries_to_append(), segments: segments(), ..tried }
     }
 
     /// What to append to a prompt and its answer so that the conversation goes on with these messages; `None` for a

@@ -62,6 +62,8 @@ fn check_text(text: &str) {
 fn calls_in_tags() {
     check("<tool_call>\n{\"name\": \"run\", \"arguments\": {\"a\": 1}}\n</tool_call>", "run({\"a\": 1})");
     check("<tool_call>{\"name\":\"run\",\"arguments\":{}}</tool_call>", "run({})");
+    check("<tool_call>\n{{\"name\": \"run\", \"arguments\": {\"a\": 1}}}\n</tool_call>", "run({\"a\": 1})");
+    check("{{\"name\": \"run\", \"arguments\": {\"a\": {}}}}", "run({\"a\": {}})");
     check("\n\n<tool_call>\n{\"name\": \"run\", \"arguments\": {\"a\": 1}}", "run({\"a\": 1})");
     check(
         "Let me look.\n\n<tool_call>\n{\"name\": \"run\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n\
