@@ -44,7 +44,7 @@ async def main():
 
     streamed = Runner.run_streamed(agent, "What is the weather in Rome?")
     kinds = [event.name async for event in streamed.stream_events() if event.type == "run_item_stream_event"]
-    assert kinds[:2] == ["tool_called", "tool_output"] and kinds[-1] == "message_output_created", kinds
+    assert kinds[0] == "tool_called" and "tool_output" in kinds and kinds[-1] == "message_output_created", kinds
     assert calls == ["Paris", "Rome"], calls
     assert "21" in streamed.final_output, streamed.final_output
 
