@@ -223,7 +223,7 @@ impl Scheduler {
                 return;
             }
             let lane = sequence.lane;
-            if self.give_up_restore() {
+            if self.give_up_restore(Lane::Interactive) {
                 continue;
             }
             let victim = self.youngest(Lane::Background).or_else(|| self.youngest(lane));
@@ -231,10 +231,12 @@ impl Scheduler {
         }
     }
 
-    /// Preempts a background sequence for the benefit of `lane`; false when there is none.
+    /// Takes room from a background sequence for the benefit of `lane`; false when there is none.
     fn yield_background(&mut self, lane: Lane) -> bool {
         let victim = if lane == Lane::Interactive { self.youngest(Lane::Background) } else { None };
-        let Some(victim) = victim else { return false };
+        let Some(victim) = victim else {
+            return lane == Lane::Interactive && self.give_up_restore(Lane::Background);
+        };
         self.vacate(victim);
         self.requeue_preempted();
         true

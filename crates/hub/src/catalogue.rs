@@ -46,6 +46,8 @@ pub struct Entry {
     pub bytes: Option<u64>,
     /// Lower-case hexadecimal digest of the file, where it was measured.
     pub sha256: Option<String>,
+    /// A sentence the model needs behind the results of tools, or it repeats its call. Tried out, not guessed.
+    pub after_tools: Option<String>,
     /// Where to get it, best first.
     pub sources: Vec<Source>,
 }

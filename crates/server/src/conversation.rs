@@ -94,7 +94,13 @@ impl Conversation {
         tools: &ToolSet,
         warnings: &mut Vec<String>,
     ) -> Result<(), ApiError> {
-        for item in InputItem::read_list("input", items)? {
+        for (index, item) in InputItem::read_list("input", items)?.into_iter().enumerate() {
+            if let InputItem::Message { content, .. } = &item
+                && let Some(kind) = content.unread.first()
+            {
+                let message = format!("`{kind}` cannot be read: this model reads only text; describe it in words");
+                return Err(ApiError::bad_field(format!("input[{index}].content"), message));
+            }
             if !matches!(item, InputItem::Call { .. } | InputItem::Reasoning { .. })
                 && !matches!(item, InputItem::Message { role: Role::Assistant, .. })
             {
@@ -108,16 +114,11 @@ impl Conversation {
 
     fn item(&mut self, item: InputItem, tools: &ToolSet, warnings: &mut Vec<String>) -> Result<(), ApiError> {
         match item {
-            InputItem::Message { role, content } => {
-                for kind in &content.unread {
-                    warnings.push(format!("`{kind}` was left out: this model reads only text"));
-                }
-                match role {
-                    Role::Developer => self.add(Message::system(content.text)),
-                    Role::User => self.add(Message::user(content.text)),
-                    Role::Assistant => self.open.get_or_insert_default().shown.text.push_str(&content.text),
-                }
-            }
+            InputItem::Message { role, content } => match role {
+                Role::Developer => self.add(Message::system(content.text)),
+                Role::User => self.add(Message::user(content.text)),
+                Role::Assistant => self.open.get_or_insert_default().shown.text.push_str(&content.text),
+            },
             InputItem::Call { call_id, name, namespace, input, custom } => {
                 self.calls.push((call_id, false));
                 let open = self.open.get_or_insert_default();
@@ -125,7 +126,13 @@ impl Conversation {
                 let flat = tools.flat_name(&name, namespace.as_deref());
                 open.calls.push(Call { flat, input, custom });
             }
-            InputItem::Output { call_id, output } => self.output(&call_id, output.text)?,
+            InputItem::Output { call_id, output } => {
+                // A tool that shows a picture must not end the session: the model is told that there was one.
+                for kind in &output.unread {
+                    warnings.push(format!("`{kind}` in a tool's output was left out: this model reads only text"));
+                }
+                self.output(&call_id, output.text)?;
+            }
             InputItem::Reasoning { text } => self.open.get_or_insert_default().reasoning.push_str(&text),
             InputItem::Compaction { summary } => {
                 self.add(Message::system(format!("Summary of the conversation so far:\n{summary}")));
@@ -167,7 +174,7 @@ impl Conversation {
     /// Writes down what is to be appended to an answer; `None` when the template must see the whole conversation.
     pub fn write_after_answer(&mut self, pool: &Pool) -> Result<Option<Vec<u32>>, ApiError> {
         self.close(Some(pool));
-        let written = pool.writer()?.write_after_answer(&self.messages)?;
+        let written = pool.writer()?.write_after_answer(&self.written(pool))?;
         Ok(written.map(|written| written.tokens))
     }
 
@@ -182,12 +189,25 @@ impl Conversation {
         self.messages.push(message);
     }
 
+    /// The messages as the model reads them: where it needs a word after the results of tools, that word is there.
+    fn written(&self, pool: &Pool) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        let Some(hint) = &pool.facts.after_tools else { return messages };
+        for index in 0..messages.len() {
+            let more = messages.get(index + 1).is_some_and(|next| next.role == "tool");
+            if messages[index].role == "tool" && !more {
+                messages[index].content = format!("{}\n{hint}", messages[index].content);
+            }
+        }
+        messages
+    }
+
     /// Writes the conversation down as tokens. `answer` ends it with the start of the model's turn.
     pub fn write(&mut self, pool: &Pool, tools: &ToolSet, answer: bool) -> Result<Vec<u32>, ApiError> {
         self.close(Some(pool));
         let declared = tools.declared();
         let announce = !declared.is_empty() && !pool.facts.announces_tools;
-        let mut messages = self.messages.clone();
+        let mut messages = self.written(pool);
         if announce {
             let text = announcement(&declared);
             match messages.first_mut() {

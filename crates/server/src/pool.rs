@@ -46,6 +46,8 @@ pub struct LoadedModel {
     pub quantisation: String,
     /// Tokens one sequence may have.
     pub context: usize,
+    /// What this model must be told after the results of tools; see [`Facts::after_tools`].
+    pub after_tools: Option<String>,
 }
 
 /// Knows which models there are and how to load them.
@@ -111,6 +113,8 @@ pub struct Facts {
     pub quantisation: String,
     /// Tokens one sequence may have.
     pub context: usize,
+    /// A sentence put behind the results of tools, for models that would repeat the call without it.
+    pub after_tools: Option<String>,
     /// Whether the chat template announces tools by itself.
     pub announces_tools: bool,
     /// Whether the chat template knows thoughts.
@@ -125,6 +129,7 @@ impl Pool {
             fingerprint: model.fingerprint,
             quantisation: model.quantisation,
             context: model.context.min(model.engine.tokens_max()),
+            after_tools: model.after_tools,
             announces_tools: template_text.contains("tools"),
             reasons: template_text.contains("<think>"),
         };

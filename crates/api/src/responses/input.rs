@@ -143,6 +143,11 @@ impl InputItem {
                 return Err(FieldError::new(fields.path("role"), rule));
             }
         };
+        let phase: Option<String> = fields.take("phase")?;
+        if let Some(phase) = phase.filter(|phase| !["commentary", "final_answer"].contains(&phase.as_str())) {
+            let rule = format!("must be commentary or final_answer, not {phase:?}");
+            return Err(FieldError::new(fields.path("phase"), rule));
+        }
         Ok(Self::Message { role, content: Content::read(&fields.path("content"), fields.need("content")?)? })
     }
 }

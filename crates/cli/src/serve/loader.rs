@@ -24,6 +24,7 @@ struct Offer {
     /// The name or path to load.
     source: String,
     quantisation: String,
+    after_tools: Option<String>,
 }
 
 impl StoreLoader {
@@ -55,7 +56,12 @@ fn describe(store: &Store, name: &str, options: &LoadOptions) -> anyhow::Result<
             description: format!("{} parameters, {}, {}", entry.parameters, entry.quantisation, entry.licence),
             context: asked.min(entry.context as usize),
         };
-        return Ok(Offer { card, source: entry.name.clone(), quantisation: entry.quantisation.clone() });
+        return Ok(Offer {
+            card,
+            source: entry.name.clone(),
+            quantisation: entry.quantisation.clone(),
+            after_tools: entry.after_tools.clone(),
+        });
     }
     let path = models::ensure(name, options.offline)?;
     let broken = || format!("{} cannot be served", path.display());
@@ -68,7 +74,7 @@ fn describe(store: &Store, name: &str, options: &LoadOptions) -> anyhow::Result<
         description: format!("{} from a file", config.architecture),
         context: asked.min(config.context),
     };
-    Ok(Offer { card, source: name.to_owned(), quantisation: "see the file".to_owned() })
+    Ok(Offer { card, source: name.to_owned(), quantisation: "see the file".to_owned(), after_tools: None })
 }
 
 impl Loader for StoreLoader {
@@ -89,6 +95,7 @@ impl Loader for StoreLoader {
             served_model: file.unwrap_or_else(|| offer.card.name.clone()),
             quantisation: offer.quantisation.clone(),
             context: offer.card.context,
+            after_tools: offer.after_tools.clone(),
         })
     }
 }

@@ -141,8 +141,10 @@ impl Store {
     pub(super) fn touch(&self, name: Name) {
         let now = SystemTime::now();
         let touched = self.index().touch(name, stamp(now));
-        for name in touched {
-            let file = File::options().append(true).open(name.path(&self.directory));
+        let paths = touched.iter().map(|name| name.path(&self.directory));
+        // To open anything but a file could wait for ever.
+        for path in paths.filter(|path| path.is_file()) {
+            let file = File::options().append(true).open(path);
             // At worst it is forgotten a little early.
             let _ = file.and_then(|file| file.set_modified(now));
         }

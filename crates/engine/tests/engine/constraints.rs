@@ -91,18 +91,23 @@ fn samplings() -> [Sampling; 4] {
     ]
 }
 
-/// Drafts as an oracle but keeps quiet half the time, so that the constraint's forced tokens get their turn.
-struct Shy(Oracle);
+/// Drafts as an oracle but keeps quiet half the time, so that the constraint's forced tokens get their turn. It must
+/// hear of its own proposals only.
+struct Shy {
+    oracle: Oracle,
+    proposed: usize,
+}
 
 impl Drafter for Shy {
     fn propose(&mut self, tokens: &[u32], max: usize, out: &mut Vec<u32>) {
-        if self.0.dice.roll(2) == 0 {
-            self.0.propose(tokens, max, out);
+        if self.oracle.dice.roll(2) == 0 {
+            self.oracle.propose(tokens, max, out);
         }
+        self.proposed = out.len();
     }
 
     fn observe(&mut self, proposed: usize, accepted: usize) {
-        self.0.observe(proposed, accepted);
+        assert!(proposed > 0 && proposed <= self.proposed && accepted <= proposed);
     }
 }
 
@@ -146,7 +151,7 @@ fn drafted_equals_plain_under_a_constraint() {
         assert!(lying.finished().usage.accepted < lying.finished().usage.drafted);
 
         let oracle = Oracle { truth: want.ids(), prompt: 50, dice: Dice(index as u64) };
-        let drafter: Option<Box<dyn Drafter>> = Some(Box::new(Shy(oracle)));
+        let drafter: Option<Box<dyn Drafter>> = Some(Box::new(Shy { oracle, proposed: 0 }));
         let drafted = ask(&fast, Request { drafter, ..constrained(sampling, Rule::default()) });
         assert_eq!(drafted.ids(), want.ids(), "drafted tokens, sampling {index}");
     }

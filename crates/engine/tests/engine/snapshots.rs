@@ -229,6 +229,14 @@ fn hold(path: &Path) -> Vec<u8> {
     bytes
 }
 
+/// Lets a reader go that may wait at the pipe, or may have been stopped before it came there: opened for both ways, a
+/// pipe waits for nobody.
+#[cfg(unix)]
+fn let_go(pipe: &Path, bytes: &[u8]) {
+    use std::io::Write;
+    fs::File::options().read(true).write(true).open(pipe).unwrap().write_all(bytes).unwrap();
+}
+
 #[test]
 #[cfg(unix)]
 fn others_pass_a_sequence_that_waits_for_the_disk() {
@@ -247,6 +255,46 @@ fn others_pass_a_sequence_that_waits_for_the_disk() {
     let answer = collect(waiting);
     assert_eq!(answer.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
     assert_eq!(answer.started.unwrap().restored_tokens, 288);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_running_sequence_takes_the_room_of_one_that_waits_for_the_disk() {
+    let directory = saved();
+    let engine = open(&directory, ToyOptions { blocks: 16, ..ToyOptions::default() });
+    let pipe = files(&directory)[8].clone();
+    let bytes = hold(&pipe);
+    let waiting = engine.submit(Request::new(prompt(1, 340), 30)).unwrap();
+    while engine.stats().snapshots.restored < 8 {
+        std::thread::yield_now();
+    }
+    // It holds 8 of 16 blocks; 440 tokens need 14.
+    let running = ask(&engine, Request::new(prompt(5, 40), 400));
+    assert_eq!(running.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(5, 40), 400));
+    assert_eq!(engine.stats().preemptions, 0);
+    // The other no longer waits for the disk, and computes what it lacks.
+    assert_eq!(collect(waiting).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
+    assert_eq!(engine.stats().blocks.used, 0);
+    let_go(&pipe, &bytes);
+}
+
+#[test]
+#[cfg(unix)]
+fn interactive_work_does_not_wait_for_a_background_restore() {
+    let directory = saved();
+    let limits = options(directory.path(), u64::MAX, Duration::from_secs(3600));
+    let engine = start(ToyOptions::default(), EngineOptions { running_max: 1, ..limits });
+    let pipe = files(&directory)[3].clone();
+    let bytes = hold(&pipe);
+    let slow = Request { lane: engine::Lane::Background, ..Request::new(prompt(1, 340), 30) };
+    let slow = engine.submit(slow).unwrap();
+    while engine.stats().snapshots.restored < 3 {
+        std::thread::yield_now();
+    }
+    let urgent = ask(&engine, Request::new(prompt(5, 40), 20));
+    assert_eq!(urgent.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(5, 40), 20));
+    assert_eq!(collect(slow).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
+    let_go(&pipe, &bytes);
 }
 
 #[test]
@@ -272,7 +320,7 @@ fn a_sequence_that_waits_for_the_disk_can_be_cancelled_or_shut_down() {
         let stats = engine.stats();
         assert_eq!((stats.blocks.used, stats.queued), (0, [0, 0]));
         // The reader comes free, and says nothing to whoever asks next.
-        fs::write(&pipe, &bytes).unwrap();
+        let_go(&pipe, &bytes);
         fs::remove_file(&pipe).unwrap();
         fs::write(&pipe, &bytes).unwrap();
         if !shutdown {

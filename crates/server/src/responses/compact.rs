@@ -44,7 +44,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
     let pool = shared.pools.get(Some(&model)).await?;
     let writing = Arc::clone(&pool);
     let prompt = tokio::task::spawn_blocking(move || write(&writing, instructions, parent.as_ref(), &input)).await;
-    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
+    let (prompt, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
     let mut generation = Generation::start(&pool, Job { max_tokens: Some(SUMMARY_TOKENS), ..Job::new(prompt) })?;
     let (mut summary, mut usage) = (String::new(), Usage::default());
     while let Some(piece) = generation.next().await {
@@ -72,6 +72,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
         "created_at": ids::now(),
         "output": [item],
         "usage": usage,
+        "flint": {"warnings": warnings},
     })))
 }
 
@@ -80,7 +81,7 @@ fn write(
     instructions: Option<String>,
     parent: Option<&Arc<Turn>>,
     input: &[Value],
-) -> Result<Vec<u32>, ApiError> {
+) -> Result<(Vec<u32>, Vec<String>), ApiError> {
     let (mut conversation, tools) = (Conversation::default(), ToolSet::default());
     if let Some(instructions) = instructions {
         conversation.system(&instructions);
@@ -89,5 +90,5 @@ fn write(
     conversation.turns(parent, pool, &tools)?;
     conversation.items(input, pool, &tools, &mut warnings)?;
     conversation.add(Message::user(ASK));
-    conversation.write(pool, &tools, true)
+    Ok((conversation.write(pool, &tools, true)?, warnings))
 }

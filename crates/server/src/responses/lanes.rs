@@ -107,7 +107,7 @@ impl Lanes {
         match message {
             ClientMessage::Create(create) => self.create(*create, replies),
             ClientMessage::Cancel { response_id, stream_id } => {
-                self.cancel(response_id.as_deref(), &stream_id.map(Arc::from));
+                self.cancel(response_id.as_deref(), &stream_id.map(Arc::from), replies);
             }
             ClientMessage::Steer(steer) => self.steer(&steer, replies),
         }
@@ -144,7 +144,16 @@ impl Lanes {
         self.advance();
     }
 
-    fn cancel(&mut self, response_id: Option<&str>, lane: &LaneId) {
+    /// Stops a response by its id, or everything on a lane: what runs and what waits.
+    fn cancel(&mut self, response_id: Option<&str>, lane: &LaneId, replies: &mut Vec<Event>) {
+        if response_id.is_none()
+            && let Some(waiting) = self.lanes.get_mut(lane)
+        {
+            for _ in waiting.waiting.drain(..) {
+                let error = ApiError::bad_request("cancelled before it began").code("response_cancelled");
+                replies.push(error_event(&error, lane.clone()));
+            }
+        }
         let wanted = |id: &LaneId, running: &Running| match response_id {
             Some(response) => running.id.as_deref() == Some(response),
             None => id == lane,

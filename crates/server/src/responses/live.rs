@@ -18,6 +18,9 @@ use super::socket::json;
 /// Most responses remembered, parked ones included; the oldest that does not run makes way.
 const ENTRIES_MAX: usize = 256;
 
+/// Most responses whose events are kept though they have ended.
+const ENDED_MAX: usize = 32;
+
 /// How long a reader that comes back waits for its response to be parked.
 const PARKING: Duration = Duration::from_secs(5);
 
@@ -76,6 +79,19 @@ impl Live {
                 entry.grown.send_modify(|_| {});
             });
         }
+    }
+
+    /// Keeps the events of a response that has just ended, in place of those that ended before it.
+    pub fn keep(&self, run: &Run, events: Vec<Utf8Bytes>) {
+        let entry = Entry::new(run, events, Phase::Ended);
+        let mut entries = lock(&self.entries);
+        let is_ended = |entry: &Arc<Entry>| matches!(lock(&entry.state).phase, Phase::Ended);
+        if entries.iter().filter(|entry| is_ended(entry)).count() >= ENDED_MAX
+            && let Some(oldest) = entries.iter().position(is_ended)
+        {
+            entries.remove(oldest);
+        }
+        entries.push_back(entry);
     }
 
     /// A response that is still remembered.

@@ -1,7 +1,8 @@
 //! A run and the one who reads it.
 //!
 //! When the reader goes away in the middle, a response that is stored is parked with the events it was told, so that the
-//! same reader can come back for the rest. One that is not stored just ends.
+//! same reader can come back for the rest. The events of one that ended are kept a while, for a reader that missed the
+//! last of them. A response that is not stored just ends.
 
 use std::sync::Arc;
 
@@ -62,10 +63,16 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let Some(run) = self.run.take().filter(|run| !run.is_ended()) else { return };
+        let (Some(run), told) = (self.run.take(), std::mem::take(&mut self.told)) else { return };
+        if run.is_ended() {
+            if run.response().store {
+                self.shared.live.keep(&run, told);
+            }
+            return;
+        }
         self.shared.metrics.interrupted();
         if run.response().store && !self.shared.is_closing() {
-            self.shared.live.park(run, std::mem::take(&mut self.told));
+            self.shared.live.park(run, told);
         }
     }
 }

@@ -11,8 +11,6 @@ pub struct Served {
     child: Child,
     /// Where it listens.
     pub port: u16,
-    /// What it keeps on disk.
-    pub state: PathBuf,
 }
 
 impl Served {
@@ -24,7 +22,7 @@ impl Served {
         command.args(["serve", "--offline", "--port", "0", "--log-level", "warn", "--model", model, "--no-socket"]);
         command.arg("--state").arg(state).arg("--port-file").arg(&port_file);
         let child = command.stdout(Stdio::null()).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let mut served = Self { child, port: 0, state: state.to_owned() };
+        let mut served = Self { child, port: 0 };
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             if let Some(status) = served.child.try_wait()? {

@@ -82,7 +82,8 @@ async fn crowd(served: &Served, model: &str, connections: usize) -> Result<()> {
 async fn quiet(served: &Served) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        let busy = served.metric("vllm:num_requests_running", "").await? + served.metric("vllm:num_requests_waiting", "").await?;
+        let busy = served.metric("vllm:num_requests_running", "").await?
+            + served.metric("vllm:num_requests_waiting", "").await?;
         if busy == 0.0 {
             return Ok(());
         }

@@ -59,6 +59,7 @@ impl InstantLoader {
             fingerprint: 1,
             quantisation: "none".to_owned(),
             context: CONTEXT,
+            after_tools: None,
         })
     }
 }

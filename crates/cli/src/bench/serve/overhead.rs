@@ -73,20 +73,31 @@ fn client() -> Result<Runtime> {
 pub fn turn(args: &ServeBenchArgs) -> Result<()> {
     let (server, _) = Local::start(args, None)?;
     let client = client()?;
-    for (name, tools, history) in [("bare", 0, 0), ("after 20 turns with 12 tools", 12, 20)] {
+    for (name, tools, history) in [("bare", 0, 0), ("after 20 steps of 3 kB with 12 tools", 12, 20)] {
         for store in [false, true] {
             let tools = tool_list(tools);
             let socket = client.block_on(socket_turns(server.port, &tools, history, args.turns, store))?;
             let http = client.block_on(http_turns(server.port, &tools, history, args.turns, store))?;
             let ratio = round(socket.at(0.5) / http.at(0.5));
-            let values = json!({"websocket": socket.json(), "new http connections": http.json(), "ratio of medians": ratio});
+            let values =
+                json!({"websocket": socket.json(), "new http connections": http.json(), "ratio of medians": ratio});
             print(args, &format!("turn, {name}, store {store}"), values);
         }
     }
     Ok(())
 }
 
+/// What comes back from a tool in one step of a coding session: about 3 kB of a file.
+fn step(index: usize) -> String {
+    let line = |line: usize| format!("{line:4}  pub fn step_{index}_{line}(input: &str) -> Result<usize, Error> {{\n");
+    (0..48).map(line).collect()
+}
+
+/// What every measured turn asks.
 const ASK: &str = "Now rename the function in the second file and tell me which tests you would run to be sure.";
+
+/// Tokens of every answer: one, so that it is the turn that is measured and not the stream.
+const ANSWER: usize = 1;
 
 async fn socket_turns(port: u16, tools: &[Value], history: usize, turns: usize, store: bool) -> Result<Times> {
     let mut socket = Socket::open(port).await?;
@@ -94,8 +105,9 @@ async fn socket_turns(port: u16, tools: &[Value], history: usize, turns: usize, 
     let mut times = Vec::new();
     // The session grows to its length, then each measured turn forks from there, so that all have the same history.
     for turn in 0..history + 1 + turns {
-        let request = json!({"type": "response.create", "model": "instant", "input": ASK, "tools": tools, "store": store,
-            "previous_response_id": previous, "max_output_tokens": 8});
+        let input = if turn > history || history == 0 { ASK.to_owned() } else { step(turn) };
+        let request = json!({"type": "response.create", "model": "instant", "input": input, "tools": tools,
+            "store": store, "previous_response_id": previous, "max_output_tokens": ANSWER});
         let begun = Instant::now();
         socket.send(&request).await?;
         let response = socket.end().await?;
@@ -110,15 +122,17 @@ async fn socket_turns(port: u16, tools: &[Value], history: usize, turns: usize, 
 }
 
 async fn http_turns(port: u16, tools: &[Value], history: usize, turns: usize, store: bool) -> Result<Times> {
-    let answer = WORD.repeat(8);
+    let answer = WORD.repeat(ANSWER);
     let mut input = Vec::new();
-    for _ in 0..=history {
-        input.push(json!({"type": "message", "role": "user", "content": ASK}));
-        input.push(json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}));
+    for turn in 0..history {
+        input.push(json!({"type": "message", "role": "user", "content": step(turn)}));
+        input.push(
+            json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}),
+        );
     }
     input.push(json!({"type": "message", "role": "user", "content": ASK}));
     let request = json!({"model": "instant", "input": input, "tools": tools, "store": store, "stream": true,
-        "max_output_tokens": 8});
+        "max_output_tokens": ANSWER});
     let mut times = Vec::new();
     for _ in 0..turns {
         let begun = Instant::now();
@@ -131,7 +145,7 @@ async fn http_turns(port: u16, tools: &[Value], history: usize, turns: usize, st
 
 fn check(response: &Value) -> Result<()> {
     let text = &response["output"][0]["content"][0]["text"];
-    ensure!(text.as_str() == Some(&WORD.repeat(8)), "a wrong answer: {response}");
+    ensure!(text.as_str() == Some(&WORD.repeat(ANSWER)), "a wrong answer: {response}");
     Ok(())
 }
 

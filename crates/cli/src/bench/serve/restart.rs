@@ -90,7 +90,8 @@ fn tear(state: &std::path::Path) -> Result<bool> {
         if !folder.is_dir() {
             continue;
         }
-        let Some(file) = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path()).find(|path| path.is_file()) else {
+        let Some(file) = std::fs::read_dir(&folder)?.flatten().map(|entry| entry.path()).find(|path| path.is_file())
+        else {
             continue;
         };
         let bytes = std::fs::read(&file)?;

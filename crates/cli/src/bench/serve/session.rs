@@ -21,7 +21,8 @@ pub fn run(args: &ServeBenchArgs) -> Result<()> {
     for (index, &tokens) in HISTORIES.iter().enumerate() {
         let values = runtime.block_on(async {
             let mut socket = Socket::open(served.port).await?;
-            let cold = first_token(&mut socket, &request(&model, &story(tokens, 2 * index), Value::Null, "Go on.")).await?;
+            let cold =
+                first_token(&mut socket, &request(&model, &story(tokens, 2 * index), Value::Null, "Go on.")).await?;
             let warm_text = story(tokens, 2 * index + 1);
             let warm_up = json!({"type": "response.create", "generate": false, "model": model, "store": false,
                 "instructions": warm_text, "input": []});
@@ -80,7 +81,8 @@ struct Steered {
 
 async fn steer_once(socket: &mut Socket, model: &str, round: usize) -> Result<Steered> {
     let ask = format!("Write story number {round}, a long one, about a lighthouse keeper.");
-    let create = json!({"type": "response.create", "model": model, "input": ask, "store": false, "max_output_tokens": 200});
+    let create =
+        json!({"type": "response.create", "model": model, "input": ask, "store": false, "max_output_tokens": 200});
     socket.send(&create).await?;
     let after = 5 + (round * 7) % 23;
     let (mut id, mut deltas, mut sent) = (String::new(), 0, None);
@@ -159,7 +161,10 @@ pub fn story(tokens: usize, seed: usize) -> String {
     let mut line = 0;
     // About eighteen tokens a line.
     while line * 18 < tokens {
-        text.push_str(&format!("Night {line}: wind from the west, {} ships passed, the lamp was trimmed twice.\n", line * 7 % 13));
+        text.push_str(&format!(
+            "Night {line}: wind from the west, {} ships passed, the lamp was trimmed twice.\n",
+            line * 7 % 13
+        ));
         line += 1;
     }
     text
