@@ -10,9 +10,11 @@ pub mod error;
 pub mod fields;
 pub mod infill;
 pub mod messages;
+mod raw;
 pub mod responses;
 pub mod sampling;
 
 pub use error::{ErrorBody, ErrorPayload};
 pub use fields::{FieldError, Fields};
+pub use raw::RawJson;
 pub use sampling::SamplingFields;

@@ -2,7 +2,7 @@
 //!
 //! What is sent piece by piece and what is sent whole come from the same [`Delta`]s, so they cannot differ.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use api::chat::ChatUsage;
 use api::responses::{Flint, LogProb};
@@ -12,6 +12,7 @@ use text::Part;
 
 use crate::error::ApiError;
 use crate::generation::{Generation, Job, Piece};
+use crate::lock::lock;
 use crate::pool::Pool;
 use crate::recall::Shown;
 use crate::tools::ToolSet;
@@ -183,7 +184,7 @@ impl Answers {
         // only what the model ended itself is worth repeating.
         let by_itself = |finished: &Finished| matches!(finished.reason, FinishReason::StopToken(_));
         if answer.finished.as_ref().is_some_and(by_itself) {
-            let mut recall = self.pool.recall.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recall = lock(&self.pool.recall);
             recall.remember(&answer.shown(), generation.tokens());
         }
     }

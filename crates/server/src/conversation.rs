@@ -3,7 +3,7 @@
 //! Everything the model produced in one go (thoughts, text, calls) is one assistant message, with the very tokens where
 //! they are known. Messages are never merged or moved, so that a conversation that grows at its end keeps its prefix.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use api::chat::{ChatMessage, PastCall};
 use api::responses::{Content, InputItem, OutputItem, Role};
@@ -11,6 +11,7 @@ use serde_json::Value;
 use text::{ChatRequest, Message, ToolCall};
 
 use crate::error::ApiError;
+use crate::lock::lock;
 use crate::pool::Pool;
 use crate::recall::Shown;
 use crate::responses::Turn;
@@ -207,7 +208,7 @@ impl Conversation {
     /// Finishes the open assistant message, with its tokens where the pool remembers them.
     fn close(&mut self, pool: Option<&Pool>) {
         let Some(open) = self.open.take() else { return };
-        let recall = |pool: &Pool| pool.recall.lock().unwrap_or_else(PoisonError::into_inner).find(&open.shown);
+        let recall = |pool: &Pool| lock(&pool.recall).find(&open.shown);
         let message = match pool.and_then(recall) {
             Some(tokens) => Message { raw: Some(tokens), ..Message::assistant("") },
             None => open.message(),

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::{ErrorKind, SubmitError};
 use text::TextError;
+use text::grammar::GrammarError;
 
 /// Why a request was not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +103,13 @@ impl ApiError {
             message: self.message.clone(),
             param: self.param.clone(),
         }
+    }
+}
+
+impl ApiError {
+    /// A grammar that cannot be.
+    pub fn from_grammar(error: GrammarError) -> Self {
+        Self::bad_request(error.to_string())
     }
 }
 

@@ -66,7 +66,7 @@ pub fn grammar(pool: &Pool, format: Option<GrammarSource>, tools: &ToolSet) -> R
     let source = format.or_else(|| tools.grammar().map(GrammarSource::Tools));
     let Some(source) = source else { return Ok(None) };
     let compiled = pool.grammars()?.compile(&source);
-    compiled.map(Some).map_err(|error| ApiError::bad_request(error.to_string()))
+    compiled.map(Some).map_err(ApiError::from_grammar)
 }
 
 /// How an answer with these tools is read.

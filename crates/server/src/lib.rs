@@ -17,6 +17,7 @@ pub mod guard;
 mod ids;
 mod infill;
 mod listen;
+mod lock;
 mod messages;
 pub mod metrics;
 mod models;
@@ -30,6 +31,7 @@ mod sse;
 pub mod store;
 mod streamed;
 pub mod telemetry;
+pub mod toolbox;
 pub mod tools;
 
 pub use listen::{ServeError, Server, ServerOptions};

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
+use crate::lock::lock;
 use crate::metrics::{Metrics, Rejection, Transport};
 use crate::pool::{Loader, PoolLimits, Pools};
 use crate::responses::Turns;
@@ -326,7 +327,7 @@ impl Doors {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let address = address.filter(|address| !address.is_loopback());
         if let Some(address) = address {
-            let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut addresses = lock(&self.addresses);
             let count = addresses.entry(address).or_default();
             if *count >= self.per_address {
                 return None;
@@ -345,7 +346,7 @@ impl Doors {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
-        let mut addresses = self.doors.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = lock(&self.doors.addresses);
         if let Some(count) = addresses.get_mut(&address) {
             *count -= 1;
             if *count == 0 {

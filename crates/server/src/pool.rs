@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use engine::EngineHandle;
@@ -13,6 +13,7 @@ use text::grammar::Grammars;
 use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
 
 use crate::error::ApiError;
+use crate::lock::lock;
 use crate::metrics::{Metrics, ModelMetrics};
 use crate::recall::Recall;
 use crate::sessions::Sessions;
@@ -372,10 +373,6 @@ impl Slot {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

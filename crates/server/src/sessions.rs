@@ -7,8 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use api::responses::CreateResponse;
-
 /// Most tokens held: 64 MiB.
 const TOKENS_MAX: usize = 16 << 20;
 
@@ -27,12 +25,9 @@ struct Session {
 }
 
 /// Identity of what stands at the head of a prompt: a request with another head cannot append.
-pub fn head(request: &CreateResponse) -> u64 {
+pub fn head(instructions: Option<&str>, tools: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
-    request.instructions.hash(&mut hasher);
-    for tool in &request.tools_raw {
-        tool.to_string().hash(&mut hasher);
-    }
+    (instructions, tools).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -9,6 +9,7 @@ use crate::guard::{HostRules, Keys, Limits};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::responses::{Live, Turns};
+use crate::toolbox::Toolbox;
 
 /// The server's state.
 pub struct Shared {
@@ -18,6 +19,8 @@ pub struct Shared {
     pub turns: Turns,
     /// Responses that run without a reader.
     pub live: Live,
+    /// Lists of tools that were sent lately.
+    pub toolbox: Toolbox,
     /// Numbers for Prometheus.
     pub metrics: Arc<Metrics>,
     /// Every bound.
@@ -33,7 +36,17 @@ impl Shared {
     /// A server's state before its first request.
     pub fn new(pools: Pools, turns: Turns, metrics: Arc<Metrics>, limits: Limits, keys: Option<Keys>) -> Self {
         let (closing, _) = watch::channel(false);
-        Self { pools, turns, live: Live::default(), metrics, limits, keys, since: Instant::now(), closing }
+        Self {
+            pools,
+            turns,
+            live: Live::default(),
+            toolbox: Toolbox::default(),
+            metrics,
+            limits,
+            keys,
+            since: Instant::now(),
+            closing,
+        }
     }
 
     /// Whether the server is on its way out.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::input::InputItem;
-use super::tool::{Tool, ToolChoice};
+use super::tool::ToolChoice;
 use crate::fields::{FieldError, Fields};
 
 /// Everything a client may say when it asks for a response.
@@ -18,10 +18,8 @@ pub struct CreateResponse {
     pub previous_response_id: Option<String>,
     /// What the operator says before everything else.
     pub instructions: Option<String>,
-    /// Tools as they came.
-    pub tools_raw: Vec<Value>,
-    /// Tools, read.
-    pub tools: Vec<Tool>,
+    /// Tools as they came; read with [`Tool::read_list`](super::tool::Tool::read_list).
+    pub tools: Vec<Value>,
     /// The choice as it came.
     pub tool_choice_raw: Option<Value>,
     /// The choice, read.
@@ -125,7 +123,6 @@ impl CreateResponse {
     /// Reads a request from its fields.
     pub fn read(mut fields: Fields) -> Result<Self, FieldError> {
         let f = &mut fields;
-        let tools_raw: Vec<Value> = f.take("tools")?.unwrap_or_default();
         let tool_choice_raw = f.take_value("tool_choice");
         let include: Vec<String> = f.take("include")?.unwrap_or_default();
         let top_logprobs = f.take_count("top_logprobs", 0)?;
@@ -137,8 +134,7 @@ impl CreateResponse {
             input: f.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default(),
             previous_response_id: f.take("previous_response_id")?,
             instructions: f.take("instructions")?,
-            tools: Tool::read_list("tools", &tools_raw)?,
-            tools_raw,
+            tools: f.take("tools")?.unwrap_or_default(),
             tool_choice: tool_choice_raw.clone().map(ToolChoice::read).transpose()?.unwrap_or_default(),
             tool_choice_raw,
             parallel_tool_calls: f.take("parallel_tool_calls")?.unwrap_or(true),
@@ -215,7 +211,7 @@ mod tests {
         check(json!({"temperature": 3}), "temperature");
         check(json!({"temperature": "hot"}), "temperature");
         check(json!({"max_output_tokens": 0}), "max_output_tokens");
-        check(json!({"tools": [{"type": "function"}]}), "tools[0].name");
+        check(json!({"tools": {}}), "tools");
         check(json!({"text": {"format": {"type": "json_schema"}}}), "text");
         check(json!({"conversation": "c"}), "conversation");
         check(json!({"top_logprobs": 21}), "top_logprobs");

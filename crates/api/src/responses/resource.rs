@@ -1,12 +1,11 @@
 //! The response as a whole. All 31 fields that the specification requires are always there.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::output::{OutputItem, Status};
 use super::request::{Reasoning, TextSettings};
+use crate::raw::RawJson;
 
 /// One answer: settings, output, and what it cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,7 +34,7 @@ pub struct Response {
     /// What broke.
     pub error: Option<ResponseError>,
     /// As asked.
-    pub tools: Arc<Vec<Value>>,
+    pub tools: RawJson,
     /// As asked.
     pub tool_choice: Value,
     /// Always `disabled`: Flint never cuts a prompt.
@@ -93,7 +92,7 @@ impl Default for Response {
             instructions: None,
             output: Vec::new(),
             error: None,
-            tools: Arc::default(),
+            tools: RawJson::default(),
             tool_choice: Value::from("auto"),
             truncation: "disabled".to_owned(),
             parallel_tool_calls: true,

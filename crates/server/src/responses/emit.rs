@@ -11,13 +11,13 @@ use text::Part;
 
 use crate::ids;
 use crate::recall::Shown;
-use crate::tools::ToolSet;
+use crate::toolbox::Declared;
 
 /// Turns parts into events and keeps the response up to date.
 pub struct Emitter {
     /// The response as it stands, without the open item.
     pub response: Response,
-    tools: Arc<ToolSet>,
+    tools: Arc<Declared>,
     open: Option<Open>,
     /// White space that belongs to the next text, or to nothing when something else comes.
     blank: String,
@@ -43,7 +43,7 @@ enum OpenKind {
 
 impl Emitter {
     /// Starts with an empty response.
-    pub fn new(response: Response, tools: Arc<ToolSet>, stream_id: Option<Arc<str>>) -> Self {
+    pub fn new(response: Response, tools: Arc<Declared>, stream_id: Option<Arc<str>>) -> Self {
         Self {
             response,
             tools,
@@ -148,7 +148,7 @@ impl Emitter {
     fn call(&mut self, tool: usize, out: &mut Vec<Event>) {
         self.close(Status::Completed, "commentary", out);
         let tools = Arc::clone(&self.tools);
-        let Some(called) = tools.called(tool) else { return };
+        let Some(called) = tools.set.called(tool) else { return };
         let kind = OpenKind::Call {
             call_id: ids::new("call"),
             name: called.name.to_owned(),

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 /// Requests waiting on one lane; more are answered 429.
 const WAITING_MAX: usize = 16;
 
-/// Responses of this connection that can be continued; the oldest is forgotten.
+/// Responses of this connection that can be continued; the one unused longest is forgotten.
 const TURNS_MAX: usize = 256;
 
 /// The name of a lane; the default one has none.
@@ -258,6 +258,17 @@ impl Lanes {
         }
     }
 
+    /// A response of this connection that is continued, which keeps it from being forgotten.
+    fn used(&mut self, id: &str) -> Option<Arc<Turn>> {
+        let turn = Arc::clone(&self.local.get(id)?.turn);
+        if let Some(place) = self.order.iter().position(|other| other == id)
+            && let Some(id) = self.order.remove(place)
+        {
+            self.order.push_back(id);
+        }
+        Some(turn)
+    }
+
     fn remember(&mut self, local: Local) {
         let id = local.turn.response.id.clone();
         self.order.push_back(id.clone());
@@ -306,7 +317,7 @@ impl Lanes {
         let (stop, stopped) = watch::channel(None);
         lane.running = Some(Running { id: None, successor, stop });
         self.running += 1;
-        let parent = previous.and_then(|id| self.local.get(&id)).map(|local| Arc::clone(&local.turn));
+        let parent = previous.and_then(|id| self.used(&id));
         let task = Task { shared: Arc::clone(&self.shared), lane: id, out: self.out.clone(), stopped };
         self.tasks.spawn(task.run(create, parent));
     }
@@ -331,7 +342,7 @@ impl Task {
 
     async fn respond(
         &mut self,
-        request: &CreateResponse,
+        request: &Arc<CreateResponse>,
         generate: bool,
         parent: Option<Arc<Turn>>,
     ) -> Result<Arc<Turn>, ApiError> {
@@ -344,7 +355,7 @@ impl Task {
             (None, None) => None,
         };
         let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
-        let run = Run::start(&self.shared, request.clone(), parent, origin).await?;
+        let run = Run::start(&self.shared, Arc::clone(request), parent, origin).await?;
         self.tell(Out::Begun(self.lane.clone(), run.response().id.clone())).await?;
         let mut run = Watched::new(&self.shared, run);
         let mut stopping = false;

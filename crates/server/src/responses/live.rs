@@ -5,8 +5,10 @@
 //! again. Events are kept as JSON, so that a stream can be read from any point while it runs and for a while after.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use crate::lock::lock;
 
 use api::responses::Response;
 use axum::extract::ws::Utf8Bytes;
@@ -249,8 +251,4 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending().await
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

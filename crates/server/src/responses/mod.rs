@@ -5,6 +5,7 @@ pub mod compact;
 mod emit;
 mod lanes;
 mod live;
+mod prepare;
 pub mod routes;
 mod run;
 mod settings;

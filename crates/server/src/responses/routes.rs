@@ -33,7 +33,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     if background && !request.store {
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
     }
-    let mut run = Run::start(&shared, request, parent, Origin::http(stream)).await?;
+    let mut run = Run::start(&shared, Arc::new(request), parent, Origin::http(stream)).await?;
     if background {
         let entry = shared.live.spawn(run);
         let entry = entry.ok_or_else(|| ApiError::overloaded("too many background responses run; try again", 5))?;

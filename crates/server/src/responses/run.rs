@@ -4,34 +4,30 @@
 //! response is kept, so a client that has seen it can rely on it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::responses::{
-    CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, TextFormat, Timings, Usage,
+    CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, Timings, Usage,
 };
 use engine::{FinishReason, Finished, Started};
 use serde_json::Value;
-use text::grammar::GrammarSource;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::emit::Emitter;
+use super::prepare::Order;
 use super::settings;
 use super::turn::Turn;
-use crate::conversation::Conversation;
 use crate::error::ApiError;
-use crate::generation::{self, Generation, Job, Piece};
+use crate::generation::{Generation, Piece};
+use crate::lock::lock;
 use crate::pool::Pool;
 use crate::sessions;
 use crate::shared::Shared;
-use crate::tools::ToolSet;
 use crate::{facts, ids};
 
 /// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// A turn that adds less than this to a known conversation is prepared where it arrived: it takes microseconds.
-const INLINE_BYTES: usize = 4096;
 
 /// Who asks, and how.
 #[derive(Clone, Debug)]
@@ -89,7 +85,7 @@ impl Run {
     /// an answer too, told in the stream; everything else that is wrong is an error.
     pub async fn start(
         shared: &Arc<Shared>,
-        mut request: CreateResponse,
+        request: Arc<CreateResponse>,
         parent: Option<Arc<Turn>>,
         origin: Origin,
     ) -> Result<Self, ApiError> {
@@ -101,27 +97,14 @@ impl Run {
             return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
         }
         let pool = shared.pools.get(request.model.as_deref()).await?;
-        settings::warn(&mut request, &pool);
-        let mut warnings = std::mem::take(&mut request.warnings);
-        let tools = Arc::new(settings::tools(&request, &mut warnings)?);
-        let (head, generate) = (sessions::head(&request), origin.generate);
-        let held = held(&pool, parent.as_ref().filter(|_| generate), head);
-        let small = held.is_some() && request.input.iter().map(size).sum::<usize>() < INLINE_BYTES;
-        let prepared = if small {
-            prepare(&pool, &request, parent.as_ref(), &tools, held, generate)
-        } else {
-            let (pool, parent, tools) = (Arc::clone(&pool), parent.clone(), Arc::clone(&tools));
-            let work = tokio::task::spawn_blocking(move || {
-                let prepared = prepare(&pool, &request, parent.as_ref(), &tools, held, generate);
-                (request, prepared)
-            });
-            let prepared;
-            (request, prepared) = work.await.map_err(|error| ApiError::internal(error.to_string()))?;
-            prepared
-        };
-        let (job, mut more) = prepared?;
+        let tools = shared.toolbox.get(&request, &settings::carried(&request.input))?;
+        let mut warnings = settings::warnings(&request, &pool);
+        warnings.extend_from_slice(&tools.warnings);
+        let head = sessions::head(request.instructions.as_deref(), tools.list);
+        let order = Order { pool: Arc::clone(&pool), request: Arc::clone(&request), parent: parent.clone() };
+        let (job, mut more) = order.prepare(&tools, head, origin.generate).await?;
         warnings.append(&mut more);
-        let mut response = settings::response(&request, &pool, parent.as_deref());
+        let mut response = settings::response(&request, &tools, &pool, parent.as_deref());
         response.flint = Some(Box::new(facts::served(&pool, origin.transport, warnings)));
         let started = Generation::start(&pool, job);
         let (generation, failure) = match started {
@@ -136,7 +119,7 @@ impl Run {
             shared: Arc::clone(shared),
             pool,
             parent,
-            input: std::mem::take(&mut request.input),
+            input: request.input.clone(),
             emitter: Emitter::new(response, tools, origin.stream_id),
             generation,
             events: VecDeque::new(),
@@ -426,88 +409,4 @@ impl Run {
             flint.timings = Some(Timings { restored_tokens, ..facts::timings(finished) });
         }
     }
-}
-
-/// Writes the prompt and compiles what the answer is held to. Blocking.
-fn prepare(
-    pool: &Pool,
-    request: &CreateResponse,
-    parent: Option<&Arc<Turn>>,
-    tools: &ToolSet,
-    held: Option<Arc<[u32]>>,
-    generate: bool,
-) -> Result<(Job, Vec<String>), ApiError> {
-    let mut warnings = Vec::new();
-    let appended = match (parent, held) {
-        (Some(parent), Some(held)) => append(pool, request, parent, &held, tools, &mut warnings)?,
-        _ => None,
-    };
-    let prompt = match appended {
-        Some(prompt) => prompt,
-        None => {
-            warnings.clear();
-            let mut conversation = Conversation::default();
-            if let Some(instructions) = &request.instructions {
-                conversation.system(instructions);
-            }
-            conversation.turns(parent, pool, tools)?;
-            conversation.items(&request.input, pool, tools, &mut warnings)?;
-            conversation.write(pool, tools, generate)?
-        }
-    };
-    let format = match &request.text.format {
-        TextFormat::Text => None,
-        TextFormat::JsonObject => Some(GrammarSource::JsonObject),
-        TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
-    };
-    let formatted = format.is_some();
-    let job = Job {
-        max_tokens: if generate { request.max_output_tokens } else { Some(0) },
-        sampling: settings::sampling(request),
-        lane: settings::lane(request),
-        grammar: if generate { generation::grammar(pool, format, tools)? } else { None },
-        answer: generation::answer_options(pool, tools, formatted),
-        ..Job::new(prompt)
-    };
-    Ok((job, warnings))
-}
-
-/// The tokens of the conversation up to the end of `parent`, where they are known and can be added to.
-fn held(pool: &Pool, parent: Option<&Arc<Turn>>, head: u64) -> Option<Arc<[u32]>> {
-    let parent = parent?;
-    let known = !parent.tokens.is_empty() && parent.fingerprint == pool.facts.fingerprint;
-    known.then(|| lock(&pool.sessions).find(&parent.response.id, head)).flatten()
-}
-
-/// About how large an item is.
-fn size(item: &Value) -> usize {
-    match item {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size).sum(),
-        Value::Object(fields) => fields.values().map(size).sum(),
-        _ => 8,
-    }
-}
-
-/// The prompt of a request that only adds to a conversation whose tokens are known.
-fn append(
-    pool: &Pool,
-    request: &CreateResponse,
-    parent: &Arc<Turn>,
-    held: &[u32],
-    tools: &ToolSet,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Vec<u32>>, ApiError> {
-    let mut conversation = Conversation::default();
-    conversation.follow(parent);
-    conversation.items(&request.input, pool, tools, warnings)?;
-    let Some(after) = conversation.write_after_answer(pool)? else { return Ok(None) };
-    let mut prompt = Vec::with_capacity(held.len() + after.len());
-    prompt.extend_from_slice(held);
-    prompt.extend_from_slice(&after);
-    Ok(Some(prompt))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,50 +1,41 @@
 //! From a request's settings to what the engine takes and what the response repeats.
 
-use std::sync::Arc;
-
-use api::responses::{CreateResponse, InputItem, Response};
+use api::responses::{CreateResponse, Response};
 use engine::{Lane, Sampling};
 use serde_json::Value;
 
 use super::turn::Turn;
-use crate::error::ApiError;
 use crate::facts::lane_of;
 use crate::ids;
 use crate::pool::Pool;
-use crate::tools::ToolSet;
+use crate::toolbox::Declared;
 
 /// Names what the request asks for and this model cannot do.
-pub fn warn(request: &mut CreateResponse, pool: &Pool) {
+pub fn warnings(request: &CreateResponse, pool: &Pool) -> Vec<String> {
+    let mut warnings = request.warnings.clone();
     if let Some(reasoning) = &request.reasoning
         && !pool.facts.reasons
     {
         let asked = [("effort", &reasoning.effort), ("summary", &reasoning.summary)];
         for (name, _) in asked.into_iter().filter(|(_, value)| value.is_some()) {
             let model = &pool.name;
-            request.warnings.push(format!("`reasoning.{name}` was ignored: {model} answers without reasoning"));
+            warnings.push(format!("`reasoning.{name}` was ignored: {model} answers without reasoning"));
         }
     }
     if request.text.verbosity.is_some() {
-        request.warnings.push("`text.verbosity` was ignored: this model has no such setting".to_owned());
+        warnings.push("`text.verbosity` was ignored: this model has no such setting".to_owned());
     }
     let tier = request.service_tier.as_deref();
     if let Some(other) = tier.filter(|tier| !["auto", "default", "priority", "fast", "flex"].contains(tier)) {
-        request.warnings.push(format!("`service_tier: {other}` is not known here; priority was used"));
+        warnings.push(format!("`service_tier: {other}` is not known here; priority was used"));
     }
+    warnings
 }
 
-/// The tools of a request, those that travel as input items included.
-pub fn tools(request: &CreateResponse, warnings: &mut Vec<String>) -> Result<ToolSet, ApiError> {
-    let mut tools = request.tools.clone();
-    let carries_tools = |item: &&Value| item["type"] == "additional_tools";
-    if request.input.iter().any(|item| carries_tools(&item)) {
-        for item in InputItem::read_list("input", &request.input)? {
-            if let InputItem::Tools(more) = item {
-                tools.extend(more);
-            }
-        }
-    }
-    ToolSet::new(&tools, &request.tool_choice, request.parallel_tool_calls, warnings)
+/// Lists of tools that travel as items of the input.
+pub fn carried(input: &[Value]) -> Vec<Value> {
+    let lists = input.iter().filter(|item| item["type"] == "additional_tools");
+    lists.filter_map(|item| item["tools"].as_array()).flatten().cloned().collect()
 }
 
 /// How tokens are picked. Greedy unless asked otherwise: the same question gets the same answer.
@@ -67,7 +58,7 @@ pub fn lane(request: &CreateResponse) -> Lane {
 }
 
 /// The response before anything happened.
-pub fn response(request: &CreateResponse, pool: &Pool, parent: Option<&Turn>) -> Response {
+pub fn response(request: &CreateResponse, tools: &Declared, pool: &Pool, parent: Option<&Turn>) -> Response {
     let sampling = sampling(request);
     Response {
         id: ids::new("resp"),
@@ -75,7 +66,7 @@ pub fn response(request: &CreateResponse, pool: &Pool, parent: Option<&Turn>) ->
         model: request.model.clone().unwrap_or_else(|| pool.name.clone()),
         previous_response_id: parent.map(|turn| turn.response.id.clone()),
         instructions: request.instructions.clone().map(Value::from),
-        tools: Arc::new(request.tools_raw.iter().map(whole_tool).collect()),
+        tools: tools.echo.clone(),
         tool_choice: request.tool_choice_raw.clone().unwrap_or_else(|| Value::from("auto")),
         parallel_tool_calls: request.parallel_tool_calls,
         text: request.text.clone(),
@@ -98,18 +89,4 @@ pub fn response(request: &CreateResponse, pool: &Pool, parent: Option<&Turn>) ->
         prompt_cache_key: request.prompt_cache_key.clone(),
         ..Response::default()
     }
-}
-
-/// A function as the specification returns it: no field missing.
-fn whole_tool(tool: &Value) -> Value {
-    let mut tool = tool.clone();
-    if tool["type"] == "function"
-        && let Some(fields) = tool.as_object_mut()
-    {
-        for name in ["description", "parameters"] {
-            fields.entry(name).or_insert(Value::Null);
-        }
-        fields.entry("strict").or_insert(Value::Bool(false));
-    }
-    tool
 }

@@ -4,12 +4,13 @@
 //! SQLite as well and come back from there after a restart.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use api::responses::Response;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::lock::lock;
 use crate::store::{Record, Store, StoreError};
 
 /// One response and what led to it.
@@ -177,6 +178,6 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.recent)
     }
 }

@@ -16,9 +16,10 @@ mod schema;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::lock::lock;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 pub use schema::Notice;
@@ -250,7 +251,7 @@ impl Store {
 
     /// A panic under the lock leaves a rolled-back transaction, so what it guards is still good.
     fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connection)
     }
 }
 

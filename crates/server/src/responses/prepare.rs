@@ -1,0 +1,130 @@
+//! From a request to what the engine is asked: the prompt, and what the answer is held to.
+//!
+//! A request that continues a conversation whose tokens are at hand only adds to them, and is prepared where it arrived
+//! when that takes microseconds. Everything else goes to the blocking pool.
+
+use std::sync::Arc;
+
+use api::responses::{CreateResponse, TextFormat};
+use serde_json::Value;
+use text::grammar::GrammarSource;
+
+use super::settings;
+use super::turn::Turn;
+use crate::conversation::Conversation;
+use crate::error::ApiError;
+use crate::generation::{self, Job};
+use crate::lock::lock;
+use crate::pool::Pool;
+use crate::toolbox::Declared;
+
+/// A turn that adds less than this to a known conversation is prepared where it arrived.
+const INLINE_BYTES: usize = 4096;
+
+/// What a response is to be made of.
+#[derive(Clone)]
+pub struct Order {
+    /// The model.
+    pub pool: Arc<Pool>,
+    /// The request.
+    pub request: Arc<CreateResponse>,
+    /// The turn it continues.
+    pub parent: Option<Arc<Turn>>,
+}
+
+impl Order {
+    /// The job for the engine, and what was left out of the input. `head` is the identity of the prompt's beginning.
+    pub async fn prepare(
+        self,
+        tools: &Arc<Declared>,
+        head: u64,
+        generate: bool,
+    ) -> Result<(Job, Vec<String>), ApiError> {
+        let held = self.held(head).filter(|_| generate);
+        if held.is_some() && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES {
+            return self.write(tools, held, generate);
+        }
+        let tools = Arc::clone(tools);
+        let written = tokio::task::spawn_blocking(move || self.write(&tools, held, generate)).await;
+        written.map_err(|error| ApiError::internal(error.to_string()))?
+    }
+
+    fn write(
+        &self,
+        tools: &Declared,
+        held: Option<Arc<[u32]>>,
+        generate: bool,
+    ) -> Result<(Job, Vec<String>), ApiError> {
+        let (pool, request) = (&self.pool, &self.request);
+        let mut warnings = Vec::new();
+        let appended = match held {
+            Some(held) => self.append(&held, tools, &mut warnings)?,
+            None => None,
+        };
+        let prompt = match appended {
+            Some(prompt) => prompt,
+            None => self.whole(tools, generate, &mut warnings)?,
+        };
+        let format = match &request.text.format {
+            TextFormat::Text => None,
+            TextFormat::JsonObject => Some(GrammarSource::JsonObject),
+            TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
+        };
+        let formatted = format.is_some();
+        let grammar = match generate {
+            false => None,
+            true if formatted => generation::grammar(pool, format, &tools.set)?,
+            true => tools.grammar(pool)?,
+        };
+        let job = Job {
+            max_tokens: if generate { request.max_output_tokens } else { Some(0) },
+            sampling: settings::sampling(request),
+            lane: settings::lane(request),
+            grammar,
+            answer: generation::answer_options(pool, &tools.set, formatted),
+            ..Job::new(prompt)
+        };
+        Ok((job, warnings))
+    }
+
+    /// The whole conversation, written from its beginning.
+    fn whole(&self, tools: &Declared, generate: bool, warnings: &mut Vec<String>) -> Result<Vec<u32>, ApiError> {
+        warnings.clear();
+        let mut conversation = Conversation::default();
+        if let Some(instructions) = &self.request.instructions {
+            conversation.system(instructions);
+        }
+        conversation.turns(self.parent.as_ref(), &self.pool, &tools.set)?;
+        conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
+        conversation.write(&self.pool, &tools.set, generate)
+    }
+
+    /// The tokens up to the end of the turn before, where they are known and can be added to.
+    fn held(&self, head: u64) -> Option<Arc<[u32]>> {
+        let parent = self.parent.as_ref()?;
+        let known = !parent.tokens.is_empty() && parent.fingerprint == self.pool.facts.fingerprint;
+        known.then(|| lock(&self.pool.sessions).find(&parent.response.id, head)).flatten()
+    }
+
+    /// The prompt of a request that only adds to a conversation whose tokens are known; `None` when the template must
+    /// see all of it.
+    fn append(&self, held: &[u32], tools: &Declared, warnings: &mut Vec<String>) -> Result<Option<Vec<u32>>, ApiError> {
+        let mut conversation = Conversation::default();
+        if let Some(parent) = &self.parent {
+            conversation.follow(parent);
+        }
+        conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
+        let after = conversation.write_after_answer(&self.pool)?;
+        Ok(after.map(|after| [held, &after].concat()))
+    }
+}
+
+/// About how large an item is.
+fn size(item: &Value) -> usize {
+    match item {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.values().map(size).sum(),
+        _ => 8,
+    }
+}
