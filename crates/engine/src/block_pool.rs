@@ -12,7 +12,7 @@
 //!   evicts leaves before parents;
 //! - only full blocks are shared. A half-full one is a leaf nobody references: it is copied, never written again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use model::BLOCK;
 
@@ -51,7 +51,7 @@ struct Block {
     references: u32,
     /// `Some` while the block is in the tree.
     node: Option<Node>,
-    /// Key in the LRU set while the block is in the tree and unreferenced.
+    /// When it was last let go.
     last_used: u64,
 }
 
@@ -75,8 +75,11 @@ pub struct BlockPool {
     /// Children of the empty prefix.
     roots: Vec<u32>,
     by_chain: HashMap<Key, u32>,
-    /// Unreferenced blocks of the tree, least recently used first.
-    idle: BTreeSet<(u64, u32)>,
+    /// Blocks of the tree in the order they were last let go, with when. An entry counts only while its block is
+    /// unreferenced and was not used again since: so letting go and taking up again cost no search.
+    idle: VecDeque<(u64, u32)>,
+    /// How many entries of `idle` count.
+    idle_count: usize,
     clock: u64,
     /// Whether unsaved blocks are of interest to anyone; see the module `unsaved`.
     tracking: bool,
@@ -101,7 +104,8 @@ impl BlockPool {
             free: (0..count as u32).rev().collect(),
             roots: Vec::new(),
             by_chain: HashMap::new(),
-            idle: BTreeSet::new(),
+            idle: VecDeque::new(),
+            idle_count: 0,
             clock: 0,
             tracking: false,
             unsaved: BTreeMap::new(),
@@ -111,12 +115,12 @@ impl BlockPool {
 
     /// Blocks that could be handed out now, evicting what nobody references.
     pub fn available(&self) -> usize {
-        self.free.len() + self.idle.len()
+        self.free.len() + self.idle_count
     }
 
     /// Where the blocks are.
     pub fn counts(&self) -> BlockCounts {
-        let (cached, free) = (self.idle.len(), self.free.len());
+        let (cached, free) = (self.idle_count, self.free.len());
         BlockCounts { used: self.blocks.len() - cached - free, cached, free }
     }
 
@@ -130,6 +134,7 @@ impl BlockPool {
                 break;
             };
             prefix.blocks += 1;
+            prefix.path.push(block);
             prefix.idle_blocks += usize::from(self.block(block).references == 0);
             parent = Some(block);
         }
@@ -151,8 +156,12 @@ impl BlockPool {
 
     /// References what is cached of `tokens`. The copy, if any, must be made before the pool is used again.
     pub fn acquire(&mut self, tokens: &[u32]) -> (BlockTable, Prefix, Option<BlockCopy>) {
-        let mut prefix = self.lookup(tokens);
-        let mut table = self.acquire_full(tokens, prefix.blocks);
+        self.acquire_prefix(self.lookup(tokens))
+    }
+
+    /// References what a lookup found; nothing else may have used the pool in between.
+    pub(crate) fn acquire_prefix(&mut self, mut prefix: Prefix) -> (BlockTable, Prefix, Option<BlockCopy>) {
+        let mut table = self.acquire_full(&prefix);
         let copy = prefix.partial.and_then(|(from, _)| {
             // Referenced while the copy's target is found, so that the search cannot evict its own source.
             self.reference(from);
@@ -167,18 +176,10 @@ impl BlockPool {
         (table, prefix, copy)
     }
 
-    /// References the first `count` whole blocks of `tokens`, which a lookup just found.
-    pub(crate) fn acquire_full(&mut self, tokens: &[u32], count: usize) -> BlockTable {
-        let mut table = BlockTable::default();
-        let mut parent = None;
-        for run in tokens.chunks_exact(BLOCK).take(count) {
-            let block = self.find(parent, run).expect("lookup found this block");
-            self.reference(block);
-            table.blocks.push(block);
-            parent = Some(block);
-        }
-        table.committed = table.blocks.len();
-        table
+    /// References the whole blocks that a lookup just found.
+    pub(crate) fn acquire_full(&mut self, prefix: &Prefix) -> BlockTable {
+        prefix.path.iter().for_each(|&block| self.reference(block));
+        BlockTable { blocks: prefix.path.clone(), committed: prefix.path.len(), uncachable: false }
     }
 
     /// Makes the table cover `tokens` positions. False when no block is left; what was added stays.
@@ -266,7 +267,7 @@ impl BlockPool {
     /// An empty block, evicting the least recently used idle one when none is free.
     fn take_block(&mut self) -> Option<u32> {
         if self.free.is_empty() {
-            let &(_, oldest) = self.idle.first()?;
+            let oldest = self.oldest_idle()?;
             self.evict(oldest);
         }
         let block = self.free.pop()?;
@@ -274,11 +275,20 @@ impl BlockPool {
         Some(block)
     }
 
+    fn oldest_idle(&mut self) -> Option<u32> {
+        loop {
+            let (used, block) = self.idle.pop_front()?;
+            if is_idle(self.block(block), used) {
+                return Some(block);
+            }
+        }
+    }
+
     fn evict(&mut self, block: u32) {
         let slot = &mut self.blocks[block as usize];
         let node = slot.node.take().expect("only blocks of the tree are evicted");
         assert!(slot.references == 0 && node.children.is_empty(), "leaves go before parents");
-        assert!(self.idle.remove(&(slot.last_used, block)));
+        self.idle_count -= 1;
         if node.tokens.len() == BLOCK {
             self.by_chain.remove(&node.chain);
         }
@@ -290,7 +300,8 @@ impl BlockPool {
     fn reference(&mut self, block: u32) {
         let slot = &mut self.blocks[block as usize];
         if slot.references == 0 {
-            assert!(self.idle.remove(&(slot.last_used, block)));
+            assert!(slot.node.is_some(), "block {block} is free");
+            self.idle_count -= 1;
         }
         slot.references += 1;
     }
@@ -305,7 +316,12 @@ impl BlockPool {
         }
         if slot.node.is_some() {
             slot.last_used = self.clock;
-            self.idle.insert((self.clock, block));
+            self.idle.push_back((self.clock, block));
+            self.idle_count += 1;
+            if self.idle.len() > 2 * self.blocks.len() {
+                let blocks = &self.blocks;
+                self.idle.retain(|&(used, block)| is_idle(&blocks[block as usize], used));
+            }
         } else {
             self.free.push(block);
         }
@@ -323,7 +339,12 @@ impl BlockPool {
     }
 
     fn chain(&self, parent: Option<u32>, run: &[u32]) -> Key {
-        parent.map_or(Key::ROOT, |parent| self.node(parent).chain).child(run)
+        self.key(parent).child(run)
+    }
+
+    /// The key of a block of the tree, or of the empty prefix.
+    pub(crate) fn key(&self, block: Option<u32>) -> Key {
+        block.map_or(Key::ROOT, |block| self.node(block).chain)
     }
 
     fn explain(&self, closest: Option<(u32, usize)>, rest: &[u32], start: usize) -> Option<Miss> {
@@ -358,6 +379,11 @@ impl BlockPool {
             }
         }
     }
+}
+
+/// Whether a block was let go at `used` and not touched since.
+fn is_idle(block: &Block, used: u64) -> bool {
+    block.references == 0 && block.node.is_some() && block.last_used == used
 }
 
 fn common_prefix(a: &[u32], b: &[u32]) -> usize {

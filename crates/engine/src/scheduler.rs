@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use model::{BLOCK, Backend};
 
-use crate::block_pool::{BlockPool, blocks_for};
+use crate::block_pool::{BlockPool, Prefix, blocks_for};
 use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
 use crate::request::Lane;
@@ -131,7 +131,7 @@ impl Scheduler {
             let Some(mut sequence) = self.begin_restore(head, &prefix) else {
                 continue;
             };
-            if let Some(news) = self.start(&mut sequence, backend) {
+            if let Some(news) = self.start(&mut sequence, prefix, backend) {
                 started(&sequence);
                 sequence.announce(news);
             }
@@ -201,8 +201,8 @@ impl Scheduler {
         self.running.iter().chain(restoring).map(missing).sum()
     }
 
-    fn start(&mut self, sequence: &mut Sequence, backend: &mut dyn Backend) -> Option<Started> {
-        let (table, mut prefix, copy) = self.pool.acquire(&sequence.tokens);
+    fn start(&mut self, sequence: &mut Sequence, prefix: Prefix, backend: &mut dyn Backend) -> Option<Started> {
+        let (table, mut prefix, copy) = self.pool.acquire_prefix(prefix);
         sequence.table = table;
         self.touch_saved(sequence);
         self.save_evicted(backend);

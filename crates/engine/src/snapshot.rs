@@ -139,8 +139,8 @@ impl Snapshots {
 
     /// Begins to read the saved blocks that follow the first `from` blocks of `tokens`, if they are enough to bother.
     /// Answers the number of the load, how many tokens would then be there, and what stops it.
-    pub fn load(&mut self, tokens: &[u32], from: usize) -> Option<(u64, usize, Arc<AtomicBool>)> {
-        let blocks = self.find(tokens, from);
+    pub fn load(&mut self, tokens: &[u32], from: usize, parent: Key) -> Option<(u64, usize, Arc<AtomicBool>)> {
+        let blocks = self.find(tokens, from, parent);
         if blocks.len() < RESTORE_BLOCKS_MIN {
             return None;
         }
@@ -161,19 +161,17 @@ impl Snapshots {
         self.writer.close(deadline);
     }
 
-    /// Saved blocks without a gap after block `from`. As in a lookup, one token is left to compute.
-    fn find(&self, tokens: &[u32], from: usize) -> Vec<Wanted> {
+    /// Saved blocks without a gap from block `from` on, the one before it being `parent`. As in a lookup, one token is
+    /// left to compute.
+    fn find(&self, tokens: &[u32], from: usize, mut parent: Key) -> Vec<Wanted> {
         let usable = &tokens[..tokens.len().saturating_sub(1)];
-        let mut parent = Key::ROOT;
         let mut found = Vec::new();
-        for (depth, run) in usable.chunks_exact(BLOCK).enumerate() {
+        for (depth, run) in usable.chunks_exact(BLOCK).enumerate().skip(from) {
             let name = self.name(depth as u32, parent.child(run));
-            if depth >= from {
-                if !self.store.index().contains(&name) {
-                    break;
-                }
-                found.push(Wanted { name, parent, tokens: run.to_vec() });
+            if !self.store.index().contains(&name) {
+                break;
             }
+            found.push(Wanted { name, parent, tokens: run.to_vec() });
             parent = name.key;
         }
         found

@@ -7,6 +7,8 @@ use model::BLOCK;
 pub struct Prefix {
     /// Whole blocks that match.
     pub blocks: usize,
+    /// Which they are.
+    pub(crate) path: Vec<u32>,
     /// How many of those no sequence references now: taking them lowers `BlockPool::available` by as many.
     pub idle_blocks: usize,
     /// A block of which only the first tokens match, to be copied: its id and how many.

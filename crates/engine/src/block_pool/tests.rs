@@ -165,7 +165,10 @@ fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) 
         let holders = tables.iter().filter(|(table, ..)| table.blocks.contains(&id)).count();
         assert_eq!(block.references as usize, holders, "references of block {id}");
         assert_eq!(pool.free.contains(&id), holders == 0 && block.node.is_none());
-        assert_eq!(pool.idle.contains(&(block.last_used, id)), holders == 0 && block.node.is_some());
+        assert_eq!(
+            pool.idle.iter().any(|&(used, other)| other == id && is_idle(block, used)),
+            holders == 0 && block.node.is_some()
+        );
         assert!(holders <= 1 || block.node.as_ref().is_some_and(|node| node.tokens.len() == BLOCK));
         let unsaved = block.node.as_ref().and_then(|node| node.unsaved);
         assert!(unsaved.is_none_or(|entered| pool.unsaved.get(&entered) == Some(&id)));

@@ -119,10 +119,11 @@ impl Scheduler {
         if std::mem::replace(&mut sequence.restore_tried, true) {
             return Some(sequence);
         }
-        let Some((load, target, stop)) = snapshots.load(&sequence.tokens, prefix.blocks) else {
+        let parent = self.pool.key(prefix.path.last().copied());
+        let Some((load, target, stop)) = snapshots.load(&sequence.tokens, prefix.blocks, parent) else {
             return Some(sequence);
         };
-        sequence.table = self.pool.acquire_full(&sequence.tokens, prefix.blocks);
+        sequence.table = self.pool.acquire_full(prefix);
         self.restoring.push(Restoring { sequence, load, target, stop });
         None
     }
