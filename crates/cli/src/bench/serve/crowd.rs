@@ -38,14 +38,17 @@ pub fn run(args: &ServeBenchArgs) -> Result<()> {
 
 /// Connections that are used and dropped in the middle leave nothing behind.
 async fn torn(args: &ServeBenchArgs, served: &Served) -> Result<()> {
-    // The first crowd pays for caches and pools; the second must cost nothing.
+    // The first crowd fills the KV cache and the pools, which stay; the others must cost nothing.
     crowd(served, &args.small, args.connections).await?;
-    let before = served.resident_bytes()?;
-    crowd(served, &args.small, args.connections).await?;
-    let after = served.resident_bytes()?;
-    let growth = after as f64 / before as f64 - 1.0;
-    let values = json!({"connections": 2 * args.connections, "running after": 0, "resident_mb before": before >> 20,
-        "resident_mb after": after >> 20, "growth": round(growth)});
+    let mut resident = vec![served.resident_bytes()?];
+    for _ in 0..3 {
+        crowd(served, &args.small, args.connections).await?;
+        resident.push(served.resident_bytes()?);
+    }
+    let growth = *resident.last().unwrap_or(&0) as f64 / resident[0].max(1) as f64 - 1.0;
+    let megabytes: Vec<u64> = resident.iter().map(|bytes| bytes >> 20).collect();
+    let values = json!({"connections": 4 * args.connections, "running after each crowd": 0,
+        "resident_mb after each crowd": megabytes, "growth from the first to the last": round(growth)});
     print(args, "connections torn down at random", values);
     Ok(())
 }

@@ -73,7 +73,12 @@ fn client() -> Result<Runtime> {
 pub fn turn(args: &ServeBenchArgs) -> Result<()> {
     let (server, _) = Local::start(args, None)?;
     let client = client()?;
-    for (name, tools, history) in [("bare", 0, 0), ("after 20 steps of 3 kB", 0, 20), ("12 tools", 12, 0), ("after 20 steps of 3 kB with 12 tools", 12, 20)] {
+    for (name, tools, history) in [
+        ("bare", 0, 0),
+        ("after 20 steps of 3 kB", 0, 20),
+        ("12 tools", 12, 0),
+        ("after 20 steps of 3 kB with 12 tools", 12, 20),
+    ] {
         for store in [false, true] {
             let tools = tool_list(tools);
             let socket = client.block_on(socket_turns(server.port, &tools, history, args.turns, store))?;

@@ -80,7 +80,7 @@ struct Steered {
 }
 
 async fn steer_once(socket: &mut Socket, model: &str, round: usize) -> Result<Steered> {
-    let ask = format!("Write story number {round}, a long one, about a lighthouse keeper.");
+    let ask = format!("Write a Python class Ledger{round} with ten methods and a docstring for each of them.");
     let create =
         json!({"type": "response.create", "model": model, "input": ask, "store": false, "max_output_tokens": 200});
     socket.send(&create).await?;
@@ -100,7 +100,7 @@ async fn steer_once(socket: &mut Socket, model: &str, round: usize) -> Result<St
                 seen.push_str(event["delta"].as_str().unwrap_or_default());
                 deltas += 1;
                 if deltas == after {
-                    let text = format!("Stop. Answer only with the number {round}.");
+                    let text = format!("Stop. Answer only with the number {round}, nothing else.");
                     socket.send(&json!({"type": "response.steer", "previous_response_id": id, "input": text})).await?;
                     sent = Some(Instant::now());
                 }
