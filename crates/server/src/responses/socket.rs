@@ -24,13 +24,16 @@ use crate::listen::Place;
 use crate::metrics::Transport;
 use crate::shared::Shared;
 
+/// Bytes read at once. The usual 128 KiB for each of hundreds of idle connections would be memory for nothing.
+const READ_BUFFER: usize = 8 << 10;
+
 /// Unanswered pings after which a peer is taken for dead.
 const PINGS_MAX: u32 = 2;
 
 /// `GET /v1/responses`, upgraded.
 pub async fn upgrade(State(shared): State<Arc<Shared>>, place: Place, upgrade: WebSocketUpgrade) -> Response {
     let bytes = shared.limits.websocket_message_bytes;
-    let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes);
+    let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes).read_buffer_size(READ_BUFFER);
     let mut response = upgrade.on_upgrade(move |socket| async move {
         let _counted = shared.metrics.connected(Transport::WebSocket);
         serve(shared, socket).await;

@@ -281,7 +281,7 @@ impl Socket {
     }
 
     /// The next event of a lane; those of others are kept.
-    async fn of(&mut self, lane: Option<&str>) -> Value {
+    pub async fn of(&mut self, lane: Option<&str>) -> Value {
         let fits = |event: &Value| event.get("stream_id").and_then(Value::as_str) == lane;
         if let Some(index) = self.skipped.iter().position(fits) {
             return self.skipped.remove(index).unwrap();

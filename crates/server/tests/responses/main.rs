@@ -6,6 +6,7 @@ mod client;
 mod errors;
 mod guard;
 mod lanes;
+mod ours;
 mod pools;
 mod sessions;
 mod shutdown;
