@@ -84,6 +84,8 @@ pub struct Server {
 impl Server {
     /// Opens the sockets and the store.
     pub async fn bind(options: ServerOptions, loader: Arc<dyn Loader>) -> Result<Self, ServeError> {
+        let metrics = Arc::new(Metrics::default());
+        let door = |hosts| Door { hosts: Arc::new(hosts), metrics: Arc::clone(&metrics) };
         let failed = |at: String| move |source| ServeError::Listen { at, source };
         let tcp = match options.tcp {
             None => None,
@@ -92,7 +94,7 @@ impl Server {
                 let kind = if address.ip().is_loopback() { Listener::Loopback } else { Listener::Network };
                 let hosts = HostRules::new(kind, options.host.as_deref(), &options.origins)?;
                 let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
-                Some((listener, Door { hosts: Arc::new(hosts) }))
+                Some((listener, door(hosts)))
             }
         };
         let unix = match options.unix {
@@ -100,14 +102,13 @@ impl Server {
             Some(path) => {
                 let hosts = HostRules::new(Listener::Unix, None, &[])?;
                 let listener = bind_unix(&path).await.map_err(failed(path.display().to_string()))?;
-                Some((listener, Door { hosts: Arc::new(hosts) }, path))
+                Some((listener, door(hosts), path))
             }
         };
         let store = Arc::new(Store::open(options.store)?);
         if let Some(notice) = store.notice() {
             tracing::warn!("{notice}");
         }
-        let metrics = Arc::new(Metrics::default());
         let pools = Pools::new(loader, options.pool, Arc::clone(&metrics));
         let doors = Arc::new(Doors::new(&options.limits));
         let shared = Shared::new(pools, Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);

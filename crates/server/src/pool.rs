@@ -13,7 +13,7 @@ use text::grammar::Grammars;
 use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
 
 use crate::error::ApiError;
-use crate::metrics::{Metrics, ModelMetrics};
+use crate::metrics::{Metrics, ModelMetrics, Rejection};
 use crate::recall::Recall;
 use crate::sessions::Sessions;
 
@@ -184,7 +184,7 @@ impl Pool {
                     self.name,
                     wait.as_secs() + 1
                 );
-                Err(ApiError::overloaded(message, wait.as_secs() + 1))
+                Err(ApiError::overloaded(message, wait.as_secs() + 1).because(Rejection::TokenRate))
             }
         }
     }
@@ -298,7 +298,7 @@ impl Pools {
             let known: Vec<&str> = self.cards().map(|card| card.name.as_str()).collect();
             let name = name.unwrap_or_default();
             let message = format!("there is no model {name:?} here; this server has {}", known.join(", "));
-            let error = ApiError::not_found("model_not_found", message);
+            let error = ApiError::not_found("model_not_found", message).because(Rejection::Model);
             return Err(ApiError { param: Some("model".to_owned()), ..error });
         };
         let mut held = slot.pool.lock().await;

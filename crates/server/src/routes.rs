@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Refused};
 use crate::guard::HostError;
 use crate::listen::Place;
 use crate::metrics::Rejection;
@@ -42,7 +42,17 @@ pub fn router(shared: Arc<Shared>) -> Router {
 
 /// The paths as they are reached through one door.
 pub fn behind(router: &Router, door: &Door) -> Router {
-    router.clone().layer(middleware::from_fn_with_state(door.clone(), check_host))
+    let counted = middleware::from_fn_with_state(door.clone(), count_refusals);
+    router.clone().layer(middleware::from_fn_with_state(door.clone(), check_host)).layer(counted)
+}
+
+/// The one place where refusals over HTTP are counted, whoever refused.
+async fn count_refusals(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if let Some(Refused(reason)) = response.extensions().get() {
+        door.metrics.rejected(*reason);
+    }
+    response
 }
 
 /// A web page must not use the local server, whatever it asks for.
@@ -51,7 +61,11 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
         Ok(origin) => origin.map(str::to_owned),
         Err(error) => {
             let status = if error == HostError::NoHost { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
-            return ApiError::bad_request(error.to_string()).with_status(status).into_response();
+            let reason = match error {
+                HostError::NoHost | HostError::WrongHost(_) => Rejection::Host,
+                HostError::WrongOrigin(_) | HostError::CrossSite => Rejection::Origin,
+            };
+            return ApiError::bad_request(error.to_string()).with_status(status).because(reason).into_response();
         }
     };
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
@@ -72,12 +86,10 @@ async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next:
     if let Some(keys) = &shared.keys
         && let Err(error) = keys.check(request.headers())
     {
-        shared.metrics.rejected(Rejection::Key);
-        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key");
+        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key").because(Rejection::Key);
         return error.with_status(StatusCode::UNAUTHORIZED).into_response();
     }
     if shared.is_closing() {
-        shared.metrics.rejected(Rejection::Shutdown);
         return ApiError::closing().into_response();
     }
     next.run(request).await

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::messages::{MessagesError, MessagesRequest};
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use text::Special;
@@ -129,12 +129,9 @@ fn failure(error: &ApiError) -> Response {
     let id = ids::new("req");
     let body = json!({"type": "error", "error": in_words(error), "request_id": id});
     let mut response = (error.status, axum::Json(body)).into_response();
-    let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert("request-id", id);
+        response.headers_mut().insert("request-id", id);
     }
-    if let Some(seconds) = error.retry_after {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    error.mark(&mut response);
     response
 }

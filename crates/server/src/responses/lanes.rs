@@ -15,12 +15,12 @@ use tokio::task::JoinSet;
 
 use super::routes::find_turn;
 use super::run::{Origin, Run, Stop};
-use super::socket::error_event;
+use super::socket::refusal;
 use super::steer::Steers;
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
-use crate::metrics::SteerOutcome;
+use crate::metrics::{Rejection, SteerOutcome};
 use crate::shared::Shared;
 
 /// Requests waiting on one lane; more are answered 429.
@@ -141,12 +141,13 @@ impl Lanes {
         if id.is_some() && !self.lanes.contains_key(&id) && named >= limit {
             let message = format!("this connection has {limit} lanes, which is all it may have; use one of them");
             let error = ApiError::bad_field("stream_id", message).code("websocket_stream_limit_reached");
-            return replies.push(error_event(&error, id));
+            return replies.push(refusal(&self.shared.metrics, &error.because(Rejection::SocketLimit), id));
         }
         let lane = self.lanes.entry(id.clone()).or_default();
         if lane.waiting.len() >= WAITING_MAX {
             let error = ApiError::overloaded("this lane has too many requests waiting; wait for one to end", 1);
-            return replies.push(error_event(&error.code("websocket_queue_full"), id));
+            let error = error.code("websocket_queue_full").because(Rejection::SocketLimit);
+            return replies.push(refusal(&self.shared.metrics, &error, id));
         }
         lane.waiting.push_back(Waiting { create, successor: false });
         self.advance();
@@ -159,7 +160,9 @@ impl Lanes {
         {
             for _ in waiting.waiting.drain(..) {
                 let error = ApiError::bad_request("cancelled before it began").code("response_cancelled");
-                replies.push(error_event(&error, lane.clone()));
+                // Its owner wanted it so.
+                let error = ApiError { reason: None, ..error };
+                replies.push(refusal(&self.shared.metrics, &error, lane.clone()));
             }
         }
         let wanted = |id: &LaneId, running: &Running| match response_id {
@@ -213,7 +216,7 @@ impl Lanes {
             Err(error) => {
                 lane.steers.give_back(error, id.clone(), replies);
                 if !successor {
-                    replies.push(error_event(error, id.clone()));
+                    replies.push(refusal(&self.shared.metrics, error, id.clone()));
                 }
                 !successor
             }

@@ -46,7 +46,9 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let response = run.response();
     match &response.error {
         Some(error) if error.code == "context_length_exceeded" => {
-            Err(ApiError::bad_field("input", error.message.clone()).code("context_length_exceeded"))
+            let error = ApiError::bad_field("input", error.message.clone()).code("context_length_exceeded");
+            // Counted when the run began.
+            Err(ApiError { reason: None, ..error })
         }
         Some(error) => Err(ApiError::internal(error.message.clone())),
         None => Ok(body::json(response)),
@@ -216,7 +218,9 @@ pub async fn input_items(
 /// `HEAD /v1/responses`, and `GET` without an upgrade: the path is there, and it is a WebSocket.
 pub async fn upgrade_required() -> Response {
     let message = "this path takes POST, or GET upgraded to a WebSocket";
-    let mut response = ApiError::bad_request(message).with_status(StatusCode::UPGRADE_REQUIRED).into_response();
+    let error = ApiError::bad_request(message).with_status(StatusCode::UPGRADE_REQUIRED);
+    // Clients ask this to find out, which is no refusal.
+    let mut response = ApiError { reason: None, ..error }.into_response();
     response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static("websocket"));
     response
 }

@@ -21,6 +21,7 @@ use super::turn::Turn;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{self, Generation, Job, Piece};
+use crate::metrics::Rejection;
 use crate::pool::Pool;
 use crate::sessions;
 use crate::shared::Shared;
@@ -154,6 +155,7 @@ impl Run {
         };
         run.announce();
         if let Some(error) = failure {
+            shared.metrics.rejected(Rejection::ContextLength);
             run.fail(error.code.unwrap_or("server_error"), error.message);
         }
         Ok(run)

@@ -21,7 +21,7 @@ use super::lanes::{Lanes, Out};
 use crate::body;
 use crate::error::ApiError;
 use crate::listen::Place;
-use crate::metrics::Transport;
+use crate::metrics::{Metrics, Rejection, Transport};
 use crate::shared::Shared;
 
 /// Unanswered pings after which a peer is taken for dead.
@@ -61,7 +61,7 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket) {
                     }
                     Some(Ok(Message::Binary(_))) => {
                         let error = ApiError::bad_request("messages are JSON in text frames, not binary ones");
-                        replies.push(error_event(&error, None));
+                        replies.push(refusal(&shared.metrics, &error, None));
                     }
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                     Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
@@ -118,26 +118,35 @@ fn receive(shared: &Shared, lanes: &mut Lanes, bytes: &[u8], refused: bool, repl
     let stream_id = |value: &Value| value["stream_id"].as_str().map(Arc::from);
     let value = match body::value(bytes, &shared.limits) {
         Ok(value) => value,
-        Err(error) => return replies.push(error_event(&error, None)),
+        Err(error) => return replies.push(refusal(&shared.metrics, &error, None)),
     };
     let lane: Option<Arc<str>> = stream_id(&value);
     if refused && value["type"] == "response.create" {
         let message = "this connection takes no more requests; open a new one and send the whole input";
         let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
-        return replies.push(error_event(&error, lane));
+        let error = error.because(if shared.is_closing() { Rejection::Shutdown } else { Rejection::SocketLimit });
+        return replies.push(refusal(&shared.metrics, &error, lane));
     }
     match ClientMessage::read(value) {
         Ok(message) => lanes.receive(message, replies),
         Err(error) => {
             let code = if error.param == "stream_id" { Some("invalid_stream_id") } else { None };
             let error = ApiError { code, ..ApiError::from(error) };
-            replies.push(error_event(&error, lane.filter(|_| code.is_none())));
+            replies.push(refusal(&shared.metrics, &error, lane.filter(|_| code.is_none())));
         }
     }
 }
 
+/// An error that is the answer to a message, counted.
+pub fn refusal(metrics: &Metrics, error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
+    if let Some(reason) = error.reason {
+        metrics.rejected(reason);
+    }
+    error_event(error, stream_id)
+}
+
 /// An error as an event: the status and headers it would have over HTTP, and the lane it belongs to.
-pub fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
+fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
     let mut headers = Map::new();
     if let Some(seconds) = error.retry_after {
         headers.insert("retry-after".to_owned(), Value::from(seconds.to_string()));

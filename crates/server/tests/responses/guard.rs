@@ -140,6 +140,75 @@ fn samples(page: &str) -> HashMap<String, f64> {
         .collect()
 }
 
+/// How often requests were refused so far, by reason; reasons that never came are left out.
+async fn refusals(http: &mut Http) -> Vec<(String, f64)> {
+    let page = http.ask(Method::GET, "/metrics", &[("x-api-key", "sesame")], b"").await;
+    let mut counts: Vec<(String, f64)> = samples(str::from_utf8(&page.body).unwrap())
+        .into_iter()
+        .filter(|(_, count)| *count > 0.0)
+        .filter_map(|(name, count)| {
+            let reason = name.strip_prefix("flint_requests_rejected_total{reason=\"")?.strip_suffix("\"}")?;
+            Some((reason.to_owned(), count))
+        })
+        .collect();
+    counts.sort_by(|a, b| a.0.cmp(&b.0));
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_counted_once_by_its_reason() {
+    let mut setup = Setup { keys: keys(), ..Setup::default() };
+    setup.limits.body_bytes = 10_000;
+    setup.limits.lanes_per_socket = 1;
+    let server = TestServer::with(setup).await;
+    let mut http = server.http().await;
+    let key = ("x-api-key", "sesame");
+    let long = json!({"input": "x".repeat(5000)}).to_string();
+    let streamed = json!({"input": "x".repeat(5000), "stream": true}).to_string();
+    let chat = json!({"messages": [{"role": "user", "content": "x".repeat(5000)}]}).to_string();
+    let huge = "x".repeat(20_000);
+    let cases: &[(&str, &str, &[(&str, &str)], &str)] = &[
+        ("key", "/v1/responses", &[], "{}"),
+        ("host", "/v1/responses", &[key, ("host", "evil.example")], "{}"),
+        ("origin", "/v1/responses", &[key, ("origin", "https://evil.example")], "{}"),
+        ("body_size", "/v1/responses", &[key], &huge),
+        ("invalid", "/v1/responses", &[key], "{}"),
+        ("invalid", "/v1/messages", &[key], "{}"),
+        ("model", "/v1/responses", &[key], r#"{"input": "x", "model": "none"}"#),
+        ("context_length", "/v1/responses", &[key], &long),
+        ("context_length", "/v1/responses", &[key], &streamed),
+        ("context_length", "/v1/chat/completions", &[key], &chat),
+    ];
+    let mut expected: Vec<(String, f64)> = Vec::new();
+    let mut count = |reason: &str| match expected.iter_mut().find(|(known, _)| known == reason) {
+        Some((_, count)) => *count += 1.0,
+        None => expected.push((reason.to_owned(), 1.0)),
+    };
+    for (reason, path, headers, body) in cases {
+        // What is refused before its body is read may close the connection.
+        let mut http = server.http().await;
+        http.ask(Method::POST, path, headers, body.as_bytes()).await;
+        count(reason);
+    }
+    let mut socket = Socket::try_connect(&server.address, &[key]).await.unwrap();
+    let messages = [
+        ("invalid", json!({"type": "response.create", "input": 3})),
+        ("model", json!({"type": "response.create", "input": "x", "model": "none"})),
+    ];
+    for (reason, message) in messages {
+        socket.send(message).await;
+        socket.find(None, "error").await;
+        count(reason);
+    }
+    socket.create(json!({"input": "say x", "stream_id": "a"})).await;
+    socket.ended(Some("a")).await;
+    socket.create(json!({"input": "say x", "stream_id": "b"})).await;
+    socket.find(Some("b"), "error").await;
+    count("socket_limit");
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(refusals(&mut http).await, expected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_count_what_happened() {
     let server = TestServer::start().await;

@@ -95,6 +95,9 @@ async fn a_full_queue_is_told_with_the_time_to_wait() {
     socket.create(json!({"input": "say c"})).await;
     let error = socket.find(None, "error").await;
     assert_eq!((&error["status"], &error["headers"]["retry-after"]), (&json!(429), &json!("1")));
+    let page = c.get("/metrics").await;
+    let page = str::from_utf8(&page.body).unwrap();
+    assert!(page.contains("flint_requests_rejected_total{reason=\"queue_full\"} 2\n"), "{page}");
     server.gate().open();
     assert_eq!(text(&second.find("response.completed").await["response"]), "b");
     assert_eq!(text(&c.say("say c").await), "c");
@@ -130,6 +133,9 @@ async fn tokens_per_minute_are_a_limit_of_each_model() {
     assert!(answer.error(429)["message"].as_str().unwrap().contains("100 tokens per minute"));
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
+    let page = http.get("/metrics").await;
+    let page = str::from_utf8(&page.body).unwrap();
+    assert!(page.contains("flint_requests_rejected_total{reason=\"token_rate\"} 1\n"), "{page}");
     http.create(json!({"model": "second", "input": "say other"})).await.ok();
 }
 
