@@ -50,7 +50,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let offsets = vec![0; answers.all.len()];
     let mut wire = TextWire { head, pool, flint, echo, offsets, ended: 0, request };
     if wire.request.stream {
-        return Ok(streamed::response(answers, wire));
+        return Ok(streamed::response(answers, wire, shared.limits.progress_event));
     }
     answers.whole().await?;
     wire.whole(&answers.all).map(|answer| body::json(&answer))

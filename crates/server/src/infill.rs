@@ -45,7 +45,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let mut answers = Answers::start(&pool, vec![job], &Arc::new(ToolSet::default()), "call")?;
     let mut fill = Fill::new(pool, request, truncated, skip);
     if fill.request.stream {
-        return Ok(streamed::response(answers, fill));
+        return Ok(streamed::response(answers, fill, shared.limits.progress_event));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {

@@ -55,6 +55,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let mut warnings = std::mem::take(&mut request.warnings);
     warn(&request, &pool, &mut warnings);
     let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
+    tools.check(shared.limits.tools)?;
     let tools = Arc::new(tools);
     let prepared = {
         let (pool, tools, mut request) = (Arc::clone(&pool), Arc::clone(&tools), request.clone());
@@ -68,7 +69,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let mut flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     if request.stream {
         let wire = ChatWire::new(head, pool, flint, &request);
-        return Ok(streamed::response(answers, wire));
+        return Ok(streamed::response(answers, wire, shared.limits.progress_event));
     }
     answers.whole().await?;
     answers.all[0].describe(&pool, &mut flint);

@@ -48,7 +48,7 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
     let flint = facts::served(&pool, if stream { "sse" } else { "http" }, warnings);
     let mut wire = MessagesWire::new(pool, model, stop, flint);
     if stream {
-        return Ok(streamed::response(answers, wire));
+        return Ok(streamed::response(answers, wire, shared.limits.progress_event));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {
@@ -79,7 +79,9 @@ async fn prepared(
     }
     let pool = Arc::clone(pool);
     let prepared = tokio::task::spawn_blocking(move || prepare(&pool, request, generate)).await;
-    prepared.map_err(|error| ApiError::internal(error.to_string()))?
+    let prepared = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    prepared.0.check(shared.limits.tools)?;
+    Ok(prepared)
 }
 
 /// Writes the prompt and compiles what the answer is held to. Blocking.

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use api::responses::{
     CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, TextFormat, Timings, Usage,
@@ -27,9 +26,6 @@ use crate::sessions;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
 use crate::{facts, ids};
-
-/// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
-const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A turn that adds less than this to a known conversation is prepared where it arrived: it takes microseconds.
 const INLINE_BYTES: usize = 4096;
@@ -105,6 +101,7 @@ impl Run {
         settings::warn(&mut request, &pool);
         let mut warnings = std::mem::take(&mut request.warnings);
         let tools = Arc::new(settings::tools(&request, &mut warnings)?);
+        tools.check(shared.limits.tools)?;
         let (head, generate) = (sessions::head(&request), origin.generate);
         let held = held(&pool, parent.as_ref().filter(|_| generate), head);
         let small = held.is_some() && request.input.iter().map(size).sum::<usize>() < INLINE_BYTES;
@@ -130,7 +127,7 @@ impl Run {
             Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
             Err(error) => return Err(error),
         };
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut heartbeat = tokio::time::interval(shared.limits.progress_event);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
         let mut run = Self {
