@@ -256,6 +256,8 @@ pub struct Pools {
     metrics: Arc<Metrics>,
     slots: Vec<Slot>,
     loads: AtomicU64,
+    /// Held while room is made and a model is loaded, so that two of them cannot take the same room.
+    loading: tokio::sync::Mutex<()>,
 }
 
 struct Slot {
@@ -270,7 +272,7 @@ impl Pools {
     pub fn new(loader: Arc<dyn Loader>, limits: PoolLimits, metrics: Arc<Metrics>) -> Self {
         let slot = |card| Slot { card, pool: tokio::sync::Mutex::default(), seen: Mutex::default() };
         let slots = loader.cards().into_iter().map(slot).collect();
-        Self { loader, limits, metrics, slots, loads: AtomicU64::new(0) }
+        Self { loader, limits, metrics, slots, loads: AtomicU64::new(0), loading: tokio::sync::Mutex::default() }
     }
 
     /// The models on offer.
@@ -305,7 +307,8 @@ impl Pools {
         if let Some(pool) = &*held {
             return Ok(Arc::clone(pool));
         }
-        self.make_way().await;
+        let _loading = self.loading.lock().await;
+        self.make_way(&slot.card.name).await;
         let (loader, name) = (Arc::clone(&self.loader), slot.card.name.clone());
         let begun = Instant::now();
         let loaded = tokio::task::spawn_blocking(move || loader.load(&name)).await;
@@ -321,13 +324,17 @@ impl Pools {
         Ok(pool)
     }
 
-    /// Unloads models that nobody has used for a while. Call it now and then.
+    /// Unloads models that nobody has used for a while, and those above the limit that could not go before. Call it
+    /// now and then.
     pub async fn sweep(&self) {
-        if self.limits.idle.is_zero() {
-            return;
+        if !self.limits.idle.is_zero() {
+            for slot in &self.slots {
+                slot.unload_if(|pool| pool.idle_for() >= self.limits.idle).await;
+            }
         }
-        for slot in &self.slots {
-            slot.unload_if(|pool| pool.idle_for() >= self.limits.idle).await;
+        // While a model is loading, room is made for it already.
+        if let Ok(_loading) = self.loading.try_lock() {
+            self.shrink_to(self.limits.loaded_max.max(1)).await;
         }
     }
 
@@ -341,16 +348,30 @@ impl Pools {
         }
     }
 
-    async fn make_way(&self) {
-        let loaded = self.loaded();
-        if loaded.len() < self.limits.loaded_max.max(1) {
-            return;
+    /// Makes room for a model. Those in use stay, and then there are more than the limit says: a request that has begun
+    /// is worth more than the limit, and one for a model on offer is never refused for the sake of another.
+    async fn make_way(&self, model: &str) {
+        let limit = self.limits.loaded_max.max(1);
+        let left = self.shrink_to(limit - 1).await;
+        if left >= limit {
+            let loaded = left + 1;
+            tracing::warn!(model, loaded, limit, "more models are loaded than the limit: all others are in use");
         }
-        let oldest = loaded.iter().max_by_key(|pool| pool.idle_for()).map(|pool| pool.name.clone());
-        drop(loaded);
-        for slot in self.slots.iter().filter(|slot| Some(&slot.card.name) == oldest.as_ref()) {
-            slot.unload_if(|_| true).await;
+    }
+
+    /// Unloads models that are not in use, the one idle longest first, until at most `count` are left. Gives how many
+    /// are.
+    async fn shrink_to(&self, count: usize) -> usize {
+        let mut loaded: Vec<(&Slot, Duration)> =
+            self.slots.iter().filter_map(|slot| Some((slot, lock(&slot.seen).as_ref()?.idle_for()))).collect();
+        loaded.sort_by_key(|(_, idle)| std::cmp::Reverse(*idle));
+        let mut left = loaded.len();
+        for (slot, _) in loaded {
+            if left > count && slot.unload_if(|_| true).await {
+                left -= 1;
+            }
         }
+        left
     }
 }
 
@@ -359,19 +380,26 @@ impl Slot {
         self.card.name == name || self.card.aliases.iter().any(|alias| alias == name)
     }
 
-    /// Unloads the model when `condition` holds and nobody uses it.
-    async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) {
-        let Ok(mut held) = self.pool.try_lock() else { return };
-        // Two references are the slot's own; a third is a request.
-        let unused = |pool: &Arc<Pool>| Arc::strong_count(pool) <= 2 && condition(pool);
-        if held.as_ref().is_some_and(unused) {
-            lock(&self.seen).take();
-            if let Some(pool) = held.take() {
-                tracing::info!(model = pool.name, "model unloaded");
-                let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
-            }
-        }
+    /// Unloads the model when `condition` holds and no request holds it; says whether it did.
+    async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) -> bool {
+        // Somebody is just taking it.
+        let Ok(mut held) = self.pool.try_lock() else { return false };
+        let Some(pool) = held.take_if(|pool| !in_use(pool) && condition(pool)) else { return false };
+        lock(&self.seen).take();
+        tracing::info!(model = pool.name, "model unloaded");
+        let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
+        true
     }
+}
+
+/// Whether a request holds it, which counts as using it.
+fn in_use(pool: &Arc<Pool>) -> bool {
+    // Two references are the slot's own; a third is a request.
+    let used = Arc::strong_count(pool) > 2;
+    if used {
+        *lock(&pool.used) = Instant::now();
+    }
+    used
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -75,6 +75,37 @@ async fn a_busy_model_is_passed_over_when_room_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_next_idle_one_goes_when_the_longest_idle_is_busy() {
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let limits = PoolLimits { loaded_max: 2, ..PoolLimits::default() };
+    let pools = Pools::new(Arc::clone(&actors) as Arc<dyn Loader>, limits, Arc::new(Metrics::default()));
+    let names = || pools.loaded().iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
+    // Used once, long ago, and still held: the time alone would make it the first to go.
+    let busy = pools.get(Some("actor")).await.unwrap();
+    drop(pools.get(Some("second")).await.unwrap());
+    let third = pools.get(Some("third")).await.unwrap();
+    assert_eq!(names(), ["actor", "third"]);
+    // All are held: the limit gives way, and holds again as soon as it can.
+    drop(pools.get(Some("second")).await.unwrap());
+    assert_eq!(names(), ["actor", "second", "third"]);
+    pools.sweep().await;
+    assert_eq!(names(), ["actor", "third"]);
+    drop((busy, third));
+}
+
+#[tokio::test]
+async fn two_first_requests_do_not_take_the_same_room() {
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let limits = PoolLimits { loaded_max: 1, ..PoolLimits::default() };
+    let pools = Pools::new(Arc::clone(&actors) as Arc<dyn Loader>, limits, Arc::new(Metrics::default()));
+    let first = async { drop(pools.get(Some("actor")).await.unwrap()) };
+    let second = async { drop(pools.get(Some("second")).await.unwrap()) };
+    tokio::join!(first, second);
+    assert_eq!(pools.loads(), 2);
+    assert_eq!(pools.loaded().len(), 1, "one at a time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_told_with_the_time_to_wait() {
     let engine = EngineOptions { running_max: 1, queue_max: 1, draft_max: 0, ..EngineOptions::default() };
     let server = TestServer::with(Setup { engine, ..Setup::default() }).await;
