@@ -5,10 +5,11 @@
 use api::{ErrorBody, ErrorPayload, FieldError};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{ErrorKind, SubmitError};
+use engine::SubmitError;
 use text::TextError;
 
 use crate::metrics::Rejection;
+use crate::rate::Rate;
 
 /// Why a request was not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,8 @@ pub struct ApiError {
     pub param: Option<String>,
     /// Seconds after which it is worth trying again.
     pub retry_after: Option<u64>,
+    /// The limit that was reached and what is left of it.
+    pub rate: Option<Box<Rate>>,
     /// What it counts as; `None` where nothing was refused: something is not there, or broke.
     pub reason: Option<Rejection>,
 }
@@ -36,7 +39,7 @@ pub struct Refused(pub Rejection);
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
-        Self { status, kind, code, message: message.into(), param: None, retry_after: None, reason: None }
+        Self { status, kind, code, message: message.into(), param: None, retry_after: None, rate: None, reason: None }
     }
 
     /// The request is wrong.
@@ -86,9 +89,9 @@ impl ApiError {
     }
 
     /// No room now.
-    pub fn overloaded(message: impl Into<String>, retry_after: u64) -> Self {
+    pub fn overloaded(message: impl Into<String>, retry_after: u64, rate: Rate) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"), message);
-        Self { retry_after: Some(retry_after), ..error }.because(Rejection::QueueFull)
+        Self { retry_after: Some(retry_after), rate: Some(Box::new(rate)), ..error }.because(Rejection::QueueFull)
     }
 
     /// The server, not the client, is to blame.
@@ -112,6 +115,9 @@ impl ApiError {
     pub fn mark(&self, response: &mut Response) {
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(rate) = &self.rate {
+            rate.mark(response);
         }
         if let Some(reason) = self.reason {
             response.extensions_mut().insert(Refused(reason));
@@ -137,10 +143,12 @@ impl From<FieldError> for ApiError {
 
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
-        match (error.kind(), &error) {
-            (_, SubmitError::TooLong { tokens, limit }) => Self::too_long(*tokens, *limit),
-            (ErrorKind::Overloaded, _) => Self::overloaded(format!("{error}; try again shortly"), 1),
-            (_, SubmitError::Closed) => Self::closing(),
+        match &error {
+            SubmitError::TooLong { tokens, limit } => Self::too_long(*tokens, *limit),
+            SubmitError::Overloaded { limit, .. } => {
+                Self::overloaded(format!("{error}; try again shortly"), 1, Rate::queue(*limit, 0))
+            }
+            SubmitError::Closed => Self::closing(),
             _ => Self::bad_request(error.to_string()),
         }
     }

@@ -42,10 +42,11 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     };
     let (job, truncated) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     let skip = job.begin.len();
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, vec![job], &Arc::new(ToolSet::default()), "call")?;
     let mut fill = Fill::new(pool, request, truncated, skip);
     if fill.request.stream {
-        return Ok(streamed::response(answers, fill, shared.limits.progress_event));
+        return Ok(limited.rated(streamed::response(answers, fill, shared.limits.progress_event)));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {
@@ -62,7 +63,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     }
     answers.all[0].end()?;
     let content = std::mem::take(&mut fill.content);
-    Ok(body::json(&fill.answer(&answers.all[0], content)))
+    Ok(limited.rated(body::json(&fill.answer(&answers.all[0], content))))
 }
 
 /// The job, and whether the prompt had to be cut. Blocking.

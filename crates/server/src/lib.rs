@@ -21,6 +21,7 @@ mod messages;
 pub mod metrics;
 mod models;
 pub mod pool;
+pub mod rate;
 pub mod recall;
 pub mod responses;
 mod routes;

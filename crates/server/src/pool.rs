@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::response::Response;
 use engine::EngineHandle;
 use text::grammar::Grammars;
 use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
 
 use crate::error::ApiError;
 use crate::metrics::{Metrics, ModelMetrics, Rejection};
+use crate::rate::{Rate, Tokens};
 use crate::recall::Recall;
 use crate::sessions::Sessions;
 
@@ -184,9 +186,26 @@ impl Pool {
                     self.name,
                     wait.as_secs() + 1
                 );
-                Err(ApiError::overloaded(message, wait.as_secs() + 1).because(Rejection::TokenRate))
+                let rate = self.queue().with_tokens(spent.left(limit, Instant::now()));
+                Err(ApiError::overloaded(message, wait.as_secs() + 1, rate).because(Rejection::TokenRate))
             }
         }
+    }
+
+    /// Tells in the answer to a request what is left, where tokens are limited.
+    pub fn rated(&self, mut response: Response) -> Response {
+        let limit = self.limits.tokens_per_minute;
+        if limit > 0 {
+            let tokens = lock(&self.spent).left(limit, Instant::now());
+            self.queue().with_tokens(tokens).mark(&mut response);
+        }
+        response
+    }
+
+    fn queue(&self) -> Rate {
+        let limit = self.engine.queue_max();
+        let waiting = self.engine.stats().queued[0];
+        Rate::queue(limit, limit.saturating_sub(waiting))
     }
 
     /// Counts generated tokens.
@@ -229,6 +248,13 @@ impl Spent {
             }
         }
         Some(Duration::from_secs(60))
+    }
+
+    fn left(&mut self, limit: u64, now: Instant) -> Tokens {
+        self.forget(now);
+        let last = self.entries.back().map(|(at, _)| *at + Duration::from_secs(60));
+        let reset = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(now));
+        Tokens { limit, left: limit.saturating_sub(self.sum), reset }
     }
 
     fn add(&mut self, tokens: u64, now: Instant) {
@@ -420,8 +446,12 @@ mod tests {
         assert_eq!(spent.wait(100, 60, at(61)), None);
         assert_eq!(spent.wait(100, 40, at(70)), None);
         assert_eq!(spent.wait(100, 30, at(80)), Some(Duration::from_secs(41)));
+        let left = spent.left(100, at(80));
+        assert_eq!(left, Tokens { limit: 100, left: 0, reset: Duration::from_secs(50) });
         spent.add(5, at(80));
         assert_eq!(spent.sum, 105);
         assert_eq!(spent.wait(100, 55, at(121)), None);
+        assert_eq!(spent.left(100, at(121)).left, 0);
+        assert_eq!(spent.left(100, at(300)), Tokens { limit: 100, left: 100, reset: Duration::ZERO });
     }
 }

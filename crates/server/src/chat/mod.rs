@@ -64,16 +64,17 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let (job, more) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     warnings.extend(more);
     let jobs = repeat(&job, request.n);
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, jobs, &tools, "call").map_err(blame)?;
     let head = Head::new("chatcmpl", &pool, request.model.as_deref());
     let mut flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     if request.stream {
         let wire = ChatWire::new(head, pool, flint, &request);
-        return Ok(streamed::response(answers, wire, shared.limits.progress_event));
+        return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     answers.whole().await?;
     answers.all[0].describe(&pool, &mut flint);
-    whole(head, &request, &answers, flint).map(|answer| body::json(&answer))
+    whole(head, &request, &answers, flint).map(|answer| limited.rated(body::json(&answer)))
 }
 
 fn check(request: &ChatRequest, shared: &Shared) -> Result<(), ApiError> {

@@ -44,11 +44,12 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
     let (stream, model, stop) = (request.stream, request.model.clone(), request.stop.clone());
     let (tools, job, mut more) = prepared(shared, &pool, request, true).await?;
     warnings.append(&mut more);
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, vec![job], &tools, "toolu").map_err(blame)?;
     let flint = facts::served(&pool, if stream { "sse" } else { "http" }, warnings);
     let mut wire = MessagesWire::new(pool, model, stop, flint);
     if stream {
-        return Ok(streamed::response(answers, wire, shared.limits.progress_event));
+        return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {
@@ -57,7 +58,7 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
             unsent.clear();
         }
     }
-    wire.whole(&answers.all[0]).map(|message| body::json(&message))
+    wire.whole(&answers.all[0]).map(|message| limited.rated(body::json(&message)))
 }
 
 async fn count(shared: &Shared, body: Body) -> Result<Response, ApiError> {

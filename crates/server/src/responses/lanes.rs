@@ -21,6 +21,7 @@ use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
 use crate::metrics::{Rejection, SteerOutcome};
+use crate::rate::Rate;
 use crate::shared::Shared;
 
 /// Requests waiting on one lane; more are answered 429.
@@ -145,7 +146,8 @@ impl Lanes {
         }
         let lane = self.lanes.entry(id.clone()).or_default();
         if lane.waiting.len() >= WAITING_MAX {
-            let error = ApiError::overloaded("this lane has too many requests waiting; wait for one to end", 1);
+            let message = "this lane has too many requests waiting; wait for one to end";
+            let error = ApiError::overloaded(message, 1, Rate::queue(WAITING_MAX, 0));
             let error = error.code("websocket_queue_full").because(Rejection::SocketLimit);
             return replies.push(refusal(&self.shared.metrics, &error, id));
         }

@@ -14,11 +14,12 @@ use futures_util::stream;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::live::Entry;
+use super::live::{ENTRIES_MAX, Entry};
 use super::run::{Origin, Run};
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
+use crate::rate::Rate;
 use crate::shared::Shared;
 use crate::{body, sse};
 
@@ -34,13 +35,18 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
     }
     let mut run = Run::start(&shared, request, parent, Origin::http(stream)).await?;
+    let pool = Arc::clone(run.pool());
     if background {
         let entry = shared.live.spawn(run);
-        let entry = entry.ok_or_else(|| ApiError::overloaded("too many background responses run; try again", 5))?;
-        return Ok(if stream { follow(entry, 0) } else { body::json(&entry.response()) });
+        let full = || {
+            let message = "too many background responses run; try again";
+            ApiError::overloaded(message, 5, Rate::queue(ENTRIES_MAX, 0))
+        };
+        let entry = entry.ok_or_else(full)?;
+        return Ok(pool.rated(if stream { follow(entry, 0) } else { body::json(&entry.response()) }));
     }
     if stream {
-        return Ok(events(Watched::new(&shared, run)));
+        return Ok(pool.rated(events(Watched::new(&shared, run))));
     }
     while run.next().await.is_some() {}
     let response = run.response();
@@ -51,7 +57,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
             Err(ApiError { reason: None, ..error })
         }
         Some(error) => Err(ApiError::internal(error.message.clone())),
-        None => Ok(body::json(response)),
+        None => Ok(pool.rated(body::json(response))),
     }
 }
 

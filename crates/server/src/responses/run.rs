@@ -163,6 +163,11 @@ impl Run {
         &self.emitter.response
     }
 
+    /// The model that makes it.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// The link for later requests; there once [`Run::next`] has given out the last event.
     pub fn turn(&self) -> Option<&Arc<Turn>> {
         self.turn.as_ref()

@@ -151,6 +151,9 @@ fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
     if let Some(seconds) = error.retry_after {
         headers.insert("retry-after".to_owned(), Value::from(seconds.to_string()));
     }
+    for (name, value) in error.rate.iter().flat_map(|rate| rate.headers()) {
+        headers.insert(name.to_owned(), Value::from(value));
+    }
     let kind = EventKind::Error { status: error.status.as_u16(), error: error.payload(), headers };
     Event { kind, sequence_number: 0, stream_id }
 }

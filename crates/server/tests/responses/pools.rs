@@ -120,12 +120,15 @@ async fn a_full_queue_is_told_with_the_time_to_wait() {
     let error = answer.error(429);
     assert_eq!(error["code"], "rate_limit_exceeded");
     assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.header("x-ratelimit-limit-requests"), Some("1"));
+    assert_eq!(answer.header("x-ratelimit-remaining-requests"), Some("0"));
     // Another model has a queue of its own.
     assert_eq!(text(&c.create(json!({"model": "second", "input": "say c"})).await.ok()), "c");
     let mut socket = server.socket().await;
     socket.create(json!({"input": "say c"})).await;
     let error = socket.find(None, "error").await;
     assert_eq!((&error["status"], &error["headers"]["retry-after"]), (&json!(429), &json!("1")));
+    assert_eq!(error["headers"]["x-ratelimit-remaining-requests"], "0");
     let page = c.get("/metrics").await;
     let page = str::from_utf8(&page.body).unwrap();
     assert!(page.contains("flint_requests_rejected_total{reason=\"queue_full\"} 2\n"), "{page}");
@@ -159,15 +162,34 @@ async fn tokens_per_minute_are_a_limit_of_each_model() {
     let pool = PoolLimits { tokens_per_minute: 100, ..PoolLimits::default() };
     let server = TestServer::with(Setup { pool, ..Setup::default() }).await;
     let mut http = server.http().await;
-    http.say(&format!("say {}", "x".repeat(60))).await;
+    let answer = http.create(json!({"input": format!("say {}", "x".repeat(60))})).await;
+    answer.ok();
+    let number = |name: &str| answer.header(name).unwrap().parse::<u64>().unwrap();
+    assert_eq!((number("x-ratelimit-limit-tokens"), number("x-ratelimit-remaining-tokens")), (100, 0));
+    assert_eq!(number("x-ratelimit-limit-requests"), number("x-ratelimit-remaining-requests"));
     let answer = http.create(json!({"input": "say more"})).await;
     assert!(answer.error(429)["message"].as_str().unwrap().contains("100 tokens per minute"));
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
+    let reset = answer.header("x-ratelimit-reset-tokens").unwrap().strip_suffix('s').unwrap();
+    assert!((wait - 1..=60).contains(&reset.parse().unwrap()), "{reset}");
+    assert_eq!(answer.header("x-ratelimit-remaining-tokens"), Some("0"));
     let page = http.get("/metrics").await;
     let page = str::from_utf8(&page.body).unwrap();
     assert!(page.contains("flint_requests_rejected_total{reason=\"token_rate\"} 1\n"), "{page}");
     http.create(json!({"model": "second", "input": "say other"})).await.ok();
+    // Every endpoint tells it, streams included.
+    let asked = [
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "say x"}], "stream": true})),
+        ("/v1/messages", json!({"messages": [{"role": "user", "content": "say x"}], "max_tokens": 9})),
+        ("/v1/completions", json!({"prompt": "x", "max_tokens": 2})),
+    ];
+    for (path, mut body) in asked {
+        body["model"] = json!("third");
+        let answer = http.post(path, &body).await;
+        assert!(answer.status == 200 || answer.status == 429, "{answer:?}");
+        assert!(answer.header("x-ratelimit-remaining-tokens").is_some(), "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
