@@ -66,6 +66,8 @@ pub struct Lanes {
     lanes: HashMap<LaneId, Lane>,
     local: HashMap<String, Local>,
     order: VecDeque<String>,
+    /// Responses that have ended here, however they did, as many as can be continued.
+    over: VecDeque<String>,
     out: mpsc::Sender<Out>,
     tasks: JoinSet<()>,
     running: usize,
@@ -99,6 +101,7 @@ impl Lanes {
             lanes: HashMap::new(),
             local: HashMap::new(),
             order: VecDeque::new(),
+            over: VecDeque::new(),
             out,
             tasks: JoinSet::new(),
             running: 0,
@@ -167,6 +170,13 @@ impl Lanes {
                 replies.push(refusal(&self.shared.metrics, &error, lane.clone()));
             }
         }
+        if let Some(response) = response_id
+            && !self.knows(response)
+        {
+            let message = format!("response {response:?} is not known on this connection; cancel it where it was made");
+            let error = ApiError::not_found("response_not_found", message);
+            return replies.push(refusal(&self.shared.metrics, &error, lane.clone()));
+        }
         let wanted = |id: &LaneId, running: &Running| match response_id {
             Some(response) => running.id.as_deref() == Some(response),
             None => id == lane,
@@ -177,6 +187,12 @@ impl Lanes {
                 running.stop.send_replace(Some(Stop::Cancelled));
             }
         }
+    }
+
+    /// Whether a response runs here, or ran.
+    fn knows(&self, response: &str) -> bool {
+        let mut running = self.lanes.values().filter_map(|lane| lane.running.as_ref()?.id.as_deref());
+        running.any(|id| id == response) || self.over.iter().any(|id| id == response)
     }
 
     fn steer(&mut self, steer: &api::responses::Steer, replies: &mut Vec<Event>) {
@@ -213,6 +229,10 @@ impl Lanes {
         let running = lane.running.take();
         let successor = running.as_ref().is_some_and(|running| running.successor);
         let response = running.and_then(|running| running.id);
+        self.over.extend(response.clone());
+        if self.over.len() > TURNS_MAX {
+            self.over.pop_front();
+        }
         let failed = match &ended.turn {
             Ok(turn) => turn.response.status == Status::Failed,
             Err(error) => {
