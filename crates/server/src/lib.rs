@@ -23,6 +23,7 @@ mod models;
 pub mod pool;
 pub mod rate;
 pub mod recall;
+mod refusal;
 pub mod responses;
 mod routes;
 pub mod sessions;

@@ -11,18 +11,18 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
-use crate::metrics::{Metrics, Rejection, Transport};
+use crate::metrics::{Metrics, Transport};
 use crate::pool::{Loader, PoolLimits, Pools};
 use crate::responses::Turns;
-use crate::routes;
 use crate::shared::{Door, Shared};
 use crate::store::{Store, StoreError, StoreOptions};
+use crate::{refusal, routes};
 
 /// How often idle models and old responses are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -167,7 +167,7 @@ impl Server {
             let (shared, router, tls) = (Arc::clone(&self.shared), router.clone(), self.tls.clone());
             tokio::spawn(async move {
                 match (entry, tls) {
-                    (None, _) => refuse(&shared, stream).await,
+                    (None, tls) => refusal::over_tcp(&shared, stream, tls).await,
                     (Some(entry), None) => connection(shared, stream, router, entry, Transport::Http).await,
                     (Some(entry), Some(tls)) => {
                         let handshake = tokio::time::timeout(shared.limits.header_read, tls.accept(stream)).await;
@@ -189,7 +189,7 @@ impl Server {
                     let (shared, router) = (Arc::clone(&self.shared), router.clone());
                     tokio::spawn(async move {
                         match entry {
-                            None => refuse(&shared, stream).await,
+                            None => refusal::refuse(&shared, stream).await,
                             Some(entry) => connection(shared, stream, router, entry, Transport::Unix).await,
                         }
                     });
@@ -255,17 +255,6 @@ where
             let _ = served.await;
         }
     }
-}
-
-/// Says that there are too many connections, in a form every client reads.
-async fn refuse<S: AsyncWrite + Unpin>(shared: &Shared, mut stream: S) {
-    shared.metrics.rejected(Rejection::Connections);
-    let body = r#"{"error":{"type":"server_error","code":"too_many_connections","message":"too many connections; close some or try again","param":null}}"#;
-    let head =
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
-    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let _ = stream.write_all(answer.as_bytes()).await;
-    let _ = stream.shutdown().await;
 }
 
 async fn pause_after(error: &io::Error) {

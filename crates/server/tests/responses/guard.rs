@@ -87,6 +87,11 @@ async fn too_many_connections_are_told_so() {
     let refusal = greeting(&server.address).await;
     assert!(refusal.starts_with("HTTP/1.1 503 ") && refusal.contains("retry-after: 1\r\n"), "{refusal}");
     assert!(refusal.contains("too_many_connections"), "{refusal}");
+    // A client that asks first and sends a body gets an answer, not a broken connection.
+    let mut third = server.http().await;
+    let answer = third.create(json!({"input": "x".repeat(100_000)})).await;
+    assert_eq!(answer.error(503)["code"], "too_many_connections");
+    assert_eq!(answer.header("retry-after"), Some("1"));
     drop(socket);
     let begun = std::time::Instant::now();
     while !greeting(&server.address).await.is_empty() {
