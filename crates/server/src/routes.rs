@@ -65,7 +65,8 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
                 HostError::NoHost | HostError::WrongHost(_) => Rejection::Host,
                 HostError::WrongOrigin(_) | HostError::CrossSite => Rejection::Origin,
             };
-            return ApiError::bad_request(error.to_string()).with_status(status).because(reason).into_response();
+            let error = ApiError::bad_request(error.to_string()).with_status(status).because(reason);
+            return in_envelope(request.uri().path(), error);
         }
     };
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
@@ -82,15 +83,23 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
     response
 }
 
+/// An error in the words of the protocol that a path belongs to.
+fn in_envelope(path: &str, error: ApiError) -> Response {
+    match path.starts_with("/v1/messages") {
+        true => messages::failure(&error),
+        false => error.into_response(),
+    }
+}
+
 async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if let Some(keys) = &shared.keys
         && let Err(error) = keys.check(request.headers())
     {
         let error = ApiError::bad_request(error.to_string()).code("invalid_api_key").because(Rejection::Key);
-        return error.with_status(StatusCode::UNAUTHORIZED).into_response();
+        return in_envelope(request.uri().path(), error.with_status(StatusCode::UNAUTHORIZED));
     }
     if shared.is_closing() {
-        return ApiError::closing().into_response();
+        return in_envelope(request.uri().path(), ApiError::closing());
     }
     next.run(request).await
 }

@@ -128,7 +128,7 @@ fn in_words(error: &ApiError) -> MessagesError {
 }
 
 /// An error in Anthropic's envelope.
-fn failure(error: &ApiError) -> Response {
+pub fn failure(error: &ApiError) -> Response {
     let id = ids::new("req");
     let body = json!({"type": "error", "error": in_words(error), "request_id": id});
     let mut response = (error.status, axum::Json(body)).into_response();

@@ -27,6 +27,18 @@ async fn without_the_key_only_health_answers() {
     for path in ["/v1/models", "/metrics", "/v1/responses/resp_1", "/v1/responses"] {
         assert_eq!(http.get(path).await.error(401)["code"], "invalid_api_key");
     }
+    // Anthropic's clients look for their own words.
+    for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+        let answer = http.post(path, &json!({})).await;
+        assert_eq!(answer.status, 401);
+        let body = answer.json();
+        assert_eq!(
+            (&body["type"], &body["error"]["type"]),
+            (&json!("error"), &json!("authentication_error")),
+            "{body}"
+        );
+        assert!(answer.header("request-id").is_some());
+    }
     let ask = json!({"input": "say in"}).to_string();
     for wrong in ["Bearer wrong", "Bearer ", "sesame", "Basic sesame"] {
         http.ask(Method::POST, "/v1/responses", &[("authorization", wrong)], ask.as_bytes()).await.error(401);
