@@ -14,6 +14,7 @@ use serde_json::Value;
 use text::grammar::GrammarSource;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use super::carried::brings_tools;
 use super::emit::Emitter;
 use super::settings;
 use super::turn::Turn;
@@ -100,10 +101,11 @@ impl Run {
         let pool = shared.pools.get(request.model.as_deref()).await?;
         settings::warn(&mut request, &pool);
         let mut warnings = std::mem::take(&mut request.warnings);
-        let tools = Arc::new(settings::tools(&request, &mut warnings)?);
+        let tools = Arc::new(settings::tools(&request, parent.as_ref(), &mut warnings)?);
         tools.check(shared.limits.tools)?;
         let (head, generate) = (sessions::head(&request), origin.generate);
-        let held = held(&pool, parent.as_ref().filter(|_| generate), head);
+        let appends = generate && !brings_tools(&request.input);
+        let held = held(&pool, parent.as_ref().filter(|_| appends), head);
         let small = held.is_some() && request.input.iter().map(size).sum::<usize>() < INLINE_BYTES;
         let prepared = if small {
             prepare(&pool, &request, parent.as_ref(), &tools, held, generate)

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use api::responses::{CreateResponse, InputItem, Response};
+use api::responses::{CreateResponse, Response};
 use engine::{Lane, Sampling};
 use serde_json::Value;
 
+use super::carried::carried_tools;
 use super::turn::Turn;
 use crate::error::ApiError;
 use crate::facts::lane_of;
@@ -34,16 +35,13 @@ pub fn warn(request: &mut CreateResponse, pool: &Pool) {
 }
 
 /// The tools of a request, those that travel as input items included.
-pub fn tools(request: &CreateResponse, warnings: &mut Vec<String>) -> Result<ToolSet, ApiError> {
+pub fn tools(
+    request: &CreateResponse,
+    parent: Option<&Arc<Turn>>,
+    warnings: &mut Vec<String>,
+) -> Result<ToolSet, ApiError> {
     let mut tools = request.tools.clone();
-    let carries_tools = |item: &&Value| item["type"] == "additional_tools";
-    if request.input.iter().any(|item| carries_tools(&item)) {
-        for item in InputItem::read_list("input", &request.input)? {
-            if let InputItem::Tools(more) = item {
-                tools.extend(more);
-            }
-        }
-    }
+    tools.extend(carried_tools(&request.input, &request.tools, parent)?);
     ToolSet::new(&tools, &request.tool_choice, request.parallel_tool_calls, warnings)
 }
 
