@@ -88,7 +88,8 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket) {
                 }
             }
             () = tokio::time::sleep_until(deadline), if lanes.is_idle() => {
-                let message = "this connection has reached its 60 minutes; open a new one and continue there";
+                let time = lasting(shared.limits.websocket_time);
+                let message = format!("this connection has reached its {time}; open a new one and continue there");
                 let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
                 replies.push(error_event(&error, None));
                 closing = true;
@@ -158,6 +159,14 @@ fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
     Event { kind, sequence_number: 0, stream_id }
 }
 
+/// A time as people say it.
+fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds >= 120 && seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        seconds => format!("{seconds} seconds"),
+    }
+}
+
 /// An event as a message.
 pub fn text(event: &Event) -> Message {
     Message::Text(json(event))
@@ -166,4 +175,16 @@ pub fn text(event: &Event) -> Message {
 /// An event as JSON.
 pub fn json(event: &Event) -> Utf8Bytes {
     serde_json::to_string(event).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_said_in_their_own_unit() {
+        for (seconds, said) in [(3600, "60 minutes"), (120, "2 minutes"), (90, "90 seconds"), (0, "0 seconds")] {
+            assert_eq!(lasting(Duration::from_secs(seconds)), said);
+        }
+    }
 }

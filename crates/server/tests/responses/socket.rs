@@ -259,5 +259,7 @@ async fn the_time_limit_waits_for_what_runs() {
     assert_eq!(text(&socket.ended(None).await), "done", "what ran was not cut off");
     let limit = socket.find(None, "error").await;
     assert_eq!(limit["error"]["code"], "websocket_connection_limit_reached");
+    let message = limit["error"]["message"].as_str().unwrap();
+    assert!(message.contains("reached its 0 seconds"), "{message}");
     assert_eq!(socket.closed().await, Some(1001));
 }
