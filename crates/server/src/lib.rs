@@ -33,6 +33,7 @@ pub mod store;
 mod streamed;
 pub mod telemetry;
 pub mod tools;
+mod trace;
 
 pub use listen::{ServeError, Server, ServerOptions};
 pub use pool::{LoadedModel, Loader, ModelCard, PoolLimits};

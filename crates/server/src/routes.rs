@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,7 +16,7 @@ use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, chat, completions, infill, messages, metrics, models};
+use crate::{body, chat, completions, infill, messages, metrics, models, trace};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -36,7 +36,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate));
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate))
+        .layer(middleware::from_fn(trace::over_http));
     open.merge(api).fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 
@@ -108,10 +109,11 @@ async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next:
 async fn socket_or_hint(
     state: State<Arc<Shared>>,
     axum::Extension(place): axum::Extension<Place>,
+    headers: HeaderMap,
     upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Ok(upgrade) => socket::upgrade(state, place, upgrade).await,
+        Ok(upgrade) => socket::upgrade(state, place, &headers, upgrade).await,
         Err(_) => responses::upgrade_required().await,
     }
 }

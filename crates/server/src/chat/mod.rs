@@ -20,7 +20,7 @@ use crate::generation::{self, Job};
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
-use crate::{body, facts, ids, streamed};
+use crate::{body, facts, ids, streamed, trace};
 
 /// What all chunks of an answer repeat.
 #[derive(Clone, Debug)]
@@ -38,8 +38,10 @@ pub struct Head {
 impl Head {
     /// The head of a new answer.
     pub fn new(prefix: &str, pool: &Pool, model: Option<&str>) -> Self {
+        let id = ids::new(prefix);
+        trace::note("id", id.as_str());
         Self {
-            id: ids::new(prefix),
+            id,
             created: ids::now(),
             model: model.unwrap_or(&pool.name).to_owned(),
             fingerprint: format!("fp_{:016x}", pool.facts.fingerprint),

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use api::responses::socket::Create;
 use api::responses::{ClientMessage, CreateResponse, Event, OutputItem, Status};
 use axum::extract::ws::Utf8Bytes;
+use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use super::routes::find_turn;
 use super::run::{Origin, Run, Stop};
@@ -23,6 +25,7 @@ use crate::error::ApiError;
 use crate::metrics::{Rejection, SteerOutcome};
 use crate::rate::Rate;
 use crate::shared::Shared;
+use crate::trace;
 
 /// Requests waiting on one lane; more are answered 429.
 const WAITING_MAX: usize = 16;
@@ -69,6 +72,7 @@ pub struct Lanes {
     /// Responses that have ended here, however they did, as many as can be continued.
     over: VecDeque<String>,
     out: mpsc::Sender<Out>,
+    opened_with: HeaderMap,
     tasks: JoinSet<()>,
     running: usize,
 }
@@ -94,8 +98,8 @@ struct Running {
 }
 
 impl Lanes {
-    /// No lanes yet. Events and news of responses go to `out`.
-    pub fn new(shared: Arc<Shared>, out: mpsc::Sender<Out>) -> Self {
+    /// No lanes yet. Events and news of responses go to `out`; `opened_with` names the client's trace.
+    pub fn new(shared: Arc<Shared>, out: mpsc::Sender<Out>, opened_with: HeaderMap) -> Self {
         Self {
             shared,
             lanes: HashMap::new(),
@@ -103,6 +107,7 @@ impl Lanes {
             order: VecDeque::new(),
             over: VecDeque::new(),
             out,
+            opened_with,
             tasks: JoinSet::new(),
             running: 0,
         }
@@ -332,8 +337,9 @@ impl Lanes {
         lane.running = Some(Running { id: None, successor, stop });
         self.running += 1;
         let parent = previous.and_then(|id| self.local.get(&id)).map(|local| Arc::clone(&local.turn));
+        let span = trace::on_socket(id.as_deref(), &self.opened_with);
         let task = Task { shared: Arc::clone(&self.shared), lane: id, out: self.out.clone(), stopped };
-        self.tasks.spawn(task.run(create, parent));
+        self.tasks.spawn(task.run(create, parent).instrument(span));
     }
 }
 
@@ -349,6 +355,7 @@ impl Task {
     async fn run(mut self, create: Create, parent: Option<Arc<Turn>>) {
         let request = Arc::new(create.request);
         let turn = self.respond(&request, create.generate, parent).await;
+        trace::note("status", turn.as_ref().map_or_else(|error| error.status, |_| StatusCode::OK).as_u16());
         let ended = Ended { request, turn };
         // When the connection is gone nobody needs to know.
         let _ = self.out.send(Out::Ended(self.lane, Box::new(ended))).await;
@@ -370,6 +377,7 @@ impl Task {
         };
         let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
         let run = Run::start(&self.shared, request.clone(), parent, origin).await?;
+        trace::note("id", run.response().id.as_str());
         self.tell(Out::Begun(self.lane.clone(), run.response().id.clone())).await?;
         let mut run = Watched::new(&self.shared, run);
         let mut stopping = false;

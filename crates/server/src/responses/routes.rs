@@ -21,7 +21,7 @@ use super::watched::Watched;
 use crate::error::ApiError;
 use crate::rate::Rate;
 use crate::shared::Shared;
-use crate::{body, sse};
+use crate::{body, sse, trace};
 
 /// `POST /v1/responses`.
 pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
@@ -35,6 +35,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
     }
     let mut run = Run::start(&shared, request, parent, Origin::http(stream)).await?;
+    trace::note("id", run.response().id.as_str());
     let pool = Arc::clone(run.pool());
     if background {
         let entry = shared.live.spawn(run);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::responses::{ClientMessage, Event, EventKind};
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Map, Value};
@@ -18,32 +18,38 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::lanes::{Lanes, Out};
-use crate::body;
 use crate::error::ApiError;
 use crate::listen::Place;
 use crate::metrics::{Metrics, Rejection, Transport};
 use crate::shared::Shared;
+use crate::{body, trace};
 
 /// Unanswered pings after which a peer is taken for dead.
 const PINGS_MAX: u32 = 2;
 
 /// `GET /v1/responses`, upgraded.
-pub async fn upgrade(State(shared): State<Arc<Shared>>, place: Place, upgrade: WebSocketUpgrade) -> Response {
+pub async fn upgrade(
+    State(shared): State<Arc<Shared>>,
+    place: Place,
+    headers: &HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let opened_with = trace::kept_headers(headers);
     let bytes = shared.limits.websocket_message_bytes;
     let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes);
     let mut response = upgrade.on_upgrade(move |socket| async move {
         let _counted = shared.metrics.connected(Transport::WebSocket);
-        serve(shared, socket).await;
+        serve(shared, socket, opened_with).await;
         drop(place);
     });
     response.headers_mut().insert("x-flint-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 
-async fn serve(shared: Arc<Shared>, socket: WebSocket) {
+async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
     let (mut sink, mut messages) = socket.split();
     let (sender, mut out) = mpsc::channel(shared.limits.events_queued);
-    let mut lanes = Lanes::new(Arc::clone(&shared), sender);
+    let mut lanes = Lanes::new(Arc::clone(&shared), sender, opened_with);
     let mut ping = tokio::time::interval(shared.limits.websocket_ping);
     ping.reset();
     let mut unanswered = 0;

@@ -14,5 +14,6 @@ mod steer;
 mod stored;
 mod stream;
 mod support;
+mod telemetry;
 mod tools;
 mod whole;
