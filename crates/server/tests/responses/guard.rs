@@ -172,6 +172,8 @@ async fn refusals(http: &mut Http) -> Vec<(String, f64)> {
     counts
 }
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_is_counted_once_by_its_reason() {
     let mut setup = Setup { keys: keys(), ..Setup::default() };
@@ -184,7 +186,7 @@ async fn every_refusal_is_counted_once_by_its_reason() {
     let streamed = json!({"input": "x".repeat(5000), "stream": true}).to_string();
     let chat = json!({"messages": [{"role": "user", "content": "x".repeat(5000)}]}).to_string();
     let huge = "x".repeat(20_000);
-    let cases: &[(&str, &str, &[(&str, &str)], &str)] = &[
+    let cases: &[(&str, &str, Headers, &str)] = &[
         ("key", "/v1/responses", &[], "{}"),
         ("host", "/v1/responses", &[key, ("host", "evil.example")], "{}"),
         ("origin", "/v1/responses", &[key, ("origin", "https://evil.example")], "{}"),
