@@ -12,6 +12,8 @@ use axum::response::Response;
 use engine::EngineHandle;
 use text::grammar::Grammars;
 use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 
 use crate::error::ApiError;
 use crate::metrics::{Metrics, ModelMetrics, Rejection};
@@ -281,24 +283,27 @@ pub struct Pools {
     limits: PoolLimits,
     metrics: Arc<Metrics>,
     slots: Vec<Slot>,
-    loads: AtomicU64,
+    loads: Arc<AtomicU64>,
     /// Held while room is made and a model is loaded, so that two of them cannot take the same room.
-    loading: tokio::sync::Mutex<()>,
+    loading: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// While it lives, nobody else makes room or loads.
+type Loading = OwnedMutexGuard<()>;
 
 struct Slot {
     card: ModelCard,
-    pool: tokio::sync::Mutex<Option<Arc<Pool>>>,
+    pool: Arc<tokio::sync::Mutex<Option<Arc<Pool>>>>,
     /// The same, for those who only look.
-    seen: Mutex<Option<Arc<Pool>>>,
+    seen: Arc<Mutex<Option<Arc<Pool>>>>,
 }
 
 impl Pools {
     /// The models of a loader, none of them loaded.
     pub fn new(loader: Arc<dyn Loader>, limits: PoolLimits, metrics: Arc<Metrics>) -> Self {
-        let slot = |card| Slot { card, pool: tokio::sync::Mutex::default(), seen: Mutex::default() };
+        let slot = |card| Slot { card, pool: Arc::default(), seen: Arc::default() };
         let slots = loader.cards().into_iter().map(slot).collect();
-        Self { loader, limits, metrics, slots, loads: AtomicU64::new(0), loading: tokio::sync::Mutex::default() }
+        Self { loader, limits, metrics, slots, loads: Arc::default(), loading: Arc::default() }
     }
 
     /// The models on offer.
@@ -329,25 +334,37 @@ impl Pools {
             let error = ApiError::not_found("model_not_found", message).because(Rejection::Model);
             return Err(ApiError { param: Some("model".to_owned()), ..error });
         };
-        let mut held = slot.pool.lock().await;
+        let held = Arc::clone(&slot.pool).lock_owned().await;
         if let Some(pool) = &*held {
             return Ok(Arc::clone(pool));
         }
-        let _loading = self.loading.lock().await;
+        let loading = Arc::clone(&self.loading).lock_owned().await;
         self.make_way(&slot.card.name).await;
-        let (loader, name) = (Arc::clone(&self.loader), slot.card.name.clone());
-        let begun = Instant::now();
-        let loaded = tokio::task::spawn_blocking(move || loader.load(&name)).await;
-        let failed = |error: &dyn std::fmt::Display| {
-            ApiError::internal(format!("{} could not be loaded: {error}", slot.card.name))
-        };
-        let model = loaded.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-        let pool = Arc::new(Pool::new(&slot.card.name, model, self.limits, self.metrics.model(&slot.card.name)));
-        tracing::info!(model = pool.name, seconds = begun.elapsed().as_secs_f64(), "model loaded");
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        *lock(&slot.seen) = Some(Arc::clone(&pool));
-        *held = Some(Arc::clone(&pool));
-        Ok(pool)
+        let loaded = self.load(slot, held, loading).await.map_err(|error| error.to_string()).flatten();
+        let failed = |error| ApiError::internal(format!("{} could not be loaded: {error}", slot.card.name));
+        loaded.map(|(pool, _loading)| pool).map_err(failed)
+    }
+
+    /// Loads the model of a slot. Goes on when nobody waits for it any longer, so that a client that asks again finds
+    /// it, and so that what it takes up is counted.
+    fn load(
+        &self,
+        slot: &Slot,
+        mut held: OwnedMutexGuard<Option<Arc<Pool>>>,
+        loading: Loading,
+    ) -> JoinHandle<Result<(Arc<Pool>, Loading), String>> {
+        let (loader, name, limits) = (Arc::clone(&self.loader), slot.card.name.clone(), self.limits);
+        let (seen, loads) = (Arc::clone(&slot.seen), Arc::clone(&self.loads));
+        let metrics = self.metrics.model(&name);
+        tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let pool = Arc::new(Pool::new(&name, loader.load(&name)?, limits, metrics));
+            tracing::info!(model = name, seconds = begun.elapsed().as_secs_f64(), "model loaded");
+            loads.fetch_add(1, Ordering::Relaxed);
+            *lock(&seen) = Some(Arc::clone(&pool));
+            *held = Some(Arc::clone(&pool));
+            Ok((pool, loading))
+        })
     }
 
     /// Unloads models that nobody has used for a while, and those above the limit that could not go before. Call it

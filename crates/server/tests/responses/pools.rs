@@ -8,10 +8,10 @@ use engine::EngineOptions;
 use serde_json::json;
 use server::metrics::Metrics;
 use server::pool::Pools;
-use server::{Loader, PoolLimits};
+use server::{LoadedModel, Loader, ModelCard, PoolLimits};
 
 use crate::client::text;
-use crate::support::{Actors, CONTEXT, Setup, TestServer, until};
+use crate::support::{Actors, CONTEXT, Setup, TestServer, soon, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_are_loaded_when_asked_for_and_once() {
@@ -103,6 +103,44 @@ async fn two_first_requests_do_not_take_the_same_room() {
     tokio::join!(first, second);
     assert_eq!(pools.loads(), 2);
     assert_eq!(pools.loaded().len(), 1, "one at a time");
+}
+
+/// Says when a load begins and waits until it may end.
+struct Slow {
+    actors: Arc<Actors>,
+    begun: tokio::sync::mpsc::UnboundedSender<()>,
+    go: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Loader for Slow {
+    fn cards(&self) -> Vec<ModelCard> {
+        self.actors.cards()
+    }
+
+    fn load(&self, name: &str) -> Result<LoadedModel, String> {
+        self.begun.send(()).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+        self.actors.load(name)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_goes_on_when_its_client_leaves() {
+    let (begun, mut loading) = tokio::sync::mpsc::unbounded_channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let slow = Slow { actors, begun, go: std::sync::Mutex::new(may_go) };
+    let pools = Arc::new(Pools::new(Arc::new(slow), PoolLimits::default(), Arc::new(Metrics::default())));
+    let asking = tokio::spawn({
+        let pools = Arc::clone(&pools);
+        async move { pools.get(None).await.is_ok() }
+    });
+    soon("the load begins", loading.recv()).await.unwrap();
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    go.send(()).unwrap();
+    soon("the model", pools.get(None)).await.unwrap();
+    assert_eq!(pools.loads(), 1, "the second client found what the first had begun");
 }
 
 #[tokio::test(flavor = "multi_thread")]
