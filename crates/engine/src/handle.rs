@@ -137,6 +137,11 @@ impl EngineHandle {
         self.owner.bounds.tokens_max
     }
 
+    /// Requests that may wait in each lane.
+    pub fn queue_max(&self) -> usize {
+        self.owner.options.queue_max
+    }
+
     /// Ends every stream with `Shutdown` after the step in progress and waits for the thread. Dropping the last handle
     /// does the same.
     pub fn shutdown(&self) {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::guard::{Limits, json_depth};
+use crate::metrics::Rejection;
 
 /// Reads a body as a JSON object.
 pub async fn fields(body: Body, limits: &Limits) -> Result<Fields, ApiError> {
@@ -20,7 +21,8 @@ pub async fn fields(body: Body, limits: &Limits) -> Result<Fields, ApiError> {
                 std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("length limit"));
             if limited || error.to_string().contains("length limit") {
                 let message = format!("the body is larger than {} bytes", limits.body_bytes);
-                return Err(ApiError::bad_request(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
+                let error = ApiError::bad_request(message).with_status(StatusCode::PAYLOAD_TOO_LARGE);
+                return Err(error.because(Rejection::BodySize));
             }
             return Err(ApiError::bad_request(format!("the body could not be read: {error}")));
         }

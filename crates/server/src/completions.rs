@@ -44,16 +44,17 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         Some("context_length_exceeded") => ApiError { param: Some("prompt".to_owned()), ..error },
         _ => error,
     };
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, jobs, &Arc::new(ToolSet::default()), "call").map_err(blame)?;
     let flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     let head = Head::new("cmpl", &pool, request.model.as_deref());
     let offsets = vec![0; answers.all.len()];
     let mut wire = TextWire { head, pool, flint, echo, offsets, ended: 0, request };
     if wire.request.stream {
-        return Ok(streamed::response(answers, wire));
+        return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     answers.whole().await?;
-    wire.whole(&answers.all).map(|answer| body::json(&answer))
+    wire.whole(&answers.all).map(|answer| limited.rated(body::json(&answer)))
 }
 
 /// One job for each answer. Blocking.

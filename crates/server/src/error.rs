@@ -5,9 +5,12 @@
 use api::{ErrorBody, ErrorPayload, FieldError};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use engine::{ErrorKind, SubmitError};
+use engine::SubmitError;
 use text::TextError;
 use text::grammar::GrammarError;
+
+use crate::metrics::Rejection;
+use crate::rate::Rate;
 
 /// Why a request was not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,16 +28,25 @@ pub struct ApiError {
     pub param: Option<String>,
     /// Seconds after which it is worth trying again.
     pub retry_after: Option<u64>,
+    /// The limit that was reached and what is left of it.
+    pub rate: Option<Box<Rate>>,
+    /// What it counts as; `None` where nothing was refused: something is not there, or broke.
+    pub reason: Option<Rejection>,
 }
+
+/// Left with the answer to a request that was refused, for whoever counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused(pub Rejection);
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
-        Self { status, kind, code, message: message.into(), param: None, retry_after: None }
+        Self { status, kind, code, message: message.into(), param: None, retry_after: None, rate: None, reason: None }
     }
 
     /// The request is wrong.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", None, message)
+        let error = Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", None, message);
+        error.because(Rejection::Invalid)
     }
 
     /// The request is wrong in one field.
@@ -45,6 +57,11 @@ impl ApiError {
     /// The same error with an exact code.
     pub fn code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
+    }
+
+    /// The same error, counted as something else.
+    pub fn because(self, reason: Rejection) -> Self {
+        Self { reason: Some(reason), ..self }
     }
 
     /// No such thing.
@@ -68,14 +85,14 @@ impl ApiError {
             "the input has {tokens} tokens and this model serves {limit} with room for an answer; nothing was cut: \
              shorten the input, or serve the model with a larger --context"
         );
-        let error = Self::bad_request(message).code("context_length_exceeded");
+        let error = Self::bad_request(message).code("context_length_exceeded").because(Rejection::ContextLength);
         Self { param: Some("input".to_owned()), ..error }
     }
 
     /// No room now.
-    pub fn overloaded(message: impl Into<String>, retry_after: u64) -> Self {
+    pub fn overloaded(message: impl Into<String>, retry_after: u64, rate: Rate) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"), message);
-        Self { retry_after: Some(retry_after), ..error }
+        Self { retry_after: Some(retry_after), rate: Some(Box::new(rate)), ..error }.because(Rejection::QueueFull)
     }
 
     /// The server, not the client, is to blame.
@@ -87,12 +104,25 @@ impl ApiError {
     pub fn closing() -> Self {
         let message = "the server is shutting down; try again when it is back";
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("server_error"), message);
-        Self { retry_after: Some(5), ..error }
+        Self { retry_after: Some(5), ..error }.because(Rejection::Shutdown)
     }
 
     /// Another status than the constructors give.
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
+    }
+
+    /// Adds to an answer what is not in its body: the headers, and what the error counts as.
+    pub fn mark(&self, response: &mut Response) {
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(rate) = &self.rate {
+            rate.mark(response);
+        }
+        if let Some(reason) = self.reason {
+            response.extensions_mut().insert(Refused(reason));
+        }
     }
 
     /// What goes over the wire.
@@ -121,10 +151,12 @@ impl From<FieldError> for ApiError {
 
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
-        match (error.kind(), &error) {
-            (_, SubmitError::TooLong { tokens, limit }) => Self::too_long(*tokens, *limit),
-            (ErrorKind::Overloaded, _) => Self::overloaded(format!("{error}; try again shortly"), 1),
-            (_, SubmitError::Closed) => Self::closing(),
+        match &error {
+            SubmitError::TooLong { tokens, limit } => Self::too_long(*tokens, *limit),
+            SubmitError::Overloaded { limit, .. } => {
+                Self::overloaded(format!("{error}; try again shortly"), 1, Rate::queue(*limit, 0))
+            }
+            SubmitError::Closed => Self::closing(),
             _ => Self::bad_request(error.to_string()),
         }
     }
@@ -140,9 +172,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let body = axum::Json(ErrorBody { error: self.payload() });
         let mut response = (self.status, body).into_response();
-        if let Some(seconds) = self.retry_after {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        self.mark(&mut response);
         response
     }
 }

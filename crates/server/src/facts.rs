@@ -7,9 +7,11 @@ use api::responses::{Flint, Timings};
 use engine::{FinishReason, Finished, Lane, Miss, Sampling};
 
 use crate::pool::Pool;
+use crate::trace;
 
 /// What a client is told about the model that serves it.
 pub fn served(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
+    trace::note("transport", transport);
     Flint {
         served_model: pool.facts.served_model.clone(),
         weights: format!("{:016x}", pool.facts.fingerprint),

@@ -16,6 +16,7 @@ use crate::begins::Begins;
 use crate::error::ApiError;
 use crate::pool::Pool;
 use crate::tools::ToolSet;
+use crate::trace::Told;
 
 /// Tokens that come faster than this are given out together: nobody sees the difference, and a wake-up, an event and a
 /// system call for each of them would cost more CPU than all else the server does.
@@ -109,6 +110,7 @@ pub struct Generation {
     paused: bool,
     /// What was spent before the last resumption.
     earlier: Option<Usage>,
+    told: Told,
 }
 
 /// What it takes to submit a sequence again.
@@ -171,6 +173,7 @@ impl Generation {
             finished: None,
             paused: false,
             earlier: None,
+            told: Told::begin(&pool.name, prompt_tokens),
         })
     }
 
@@ -273,6 +276,9 @@ impl Generation {
         }
         self.pool.spend(finished.usage.generated);
         self.pool.metrics.finished(&finished, self.begun.elapsed());
+        if !self.paused {
+            self.told.end(&finished, self.begun.elapsed());
+        }
         if parts.is_empty() {
             return Piece::Finished(finished);
         }

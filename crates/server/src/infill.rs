@@ -24,7 +24,7 @@ use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::streamed::Wire;
 use crate::tools::ToolSet;
-use crate::{body, facts, sse, streamed};
+use crate::{body, facts, sse, streamed, trace};
 
 /// Tokens kept free for an answer without a limit of its own.
 const ANSWER_ROOM: usize = 256;
@@ -42,10 +42,12 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     };
     let (job, truncated) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     let skip = job.begin.len();
+    trace::note("transport", if request.stream { "sse" } else { "http" });
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, vec![job], &Arc::new(ToolSet::default()), "call")?;
     let mut fill = Fill::new(pool, request, truncated, skip);
     if fill.request.stream {
-        return Ok(streamed::response(answers, fill));
+        return Ok(limited.rated(streamed::response(answers, fill, shared.limits.progress_event)));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {
@@ -62,7 +64,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     }
     answers.all[0].end()?;
     let content = std::mem::take(&mut fill.content);
-    Ok(body::json(&fill.answer(&answers.all[0], content)))
+    Ok(limited.rated(body::json(&fill.answer(&answers.all[0], content))))
 }
 
 /// The job, and whether the prompt had to be cut. Blocking.

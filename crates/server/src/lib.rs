@@ -22,7 +22,9 @@ mod messages;
 pub mod metrics;
 mod models;
 pub mod pool;
+pub mod rate;
 pub mod recall;
+mod refusal;
 pub mod responses;
 mod routes;
 pub mod sessions;
@@ -33,6 +35,7 @@ mod streamed;
 pub mod telemetry;
 pub mod toolbox;
 pub mod tools;
+mod trace;
 
 pub use listen::{ServeError, Server, ServerOptions};
 pub use pool::{LoadedModel, Loader, ModelCard, PoolLimits};

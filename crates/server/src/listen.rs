@@ -11,19 +11,19 @@ use std::time::Duration;
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
 use crate::lock::lock;
-use crate::metrics::{Metrics, Rejection, Transport};
+use crate::metrics::{Metrics, Transport};
 use crate::pool::{Loader, PoolLimits, Pools};
 use crate::responses::Turns;
-use crate::routes;
 use crate::shared::{Door, Shared};
 use crate::store::{Store, StoreError, StoreOptions};
+use crate::{refusal, routes};
 
 /// How often idle models and old responses are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -85,6 +85,8 @@ pub struct Server {
 impl Server {
     /// Opens the sockets and the store.
     pub async fn bind(options: ServerOptions, loader: Arc<dyn Loader>) -> Result<Self, ServeError> {
+        let metrics = Arc::new(Metrics::default());
+        let door = |hosts| Door { hosts: Arc::new(hosts), metrics: Arc::clone(&metrics) };
         let failed = |at: String| move |source| ServeError::Listen { at, source };
         let tcp = match options.tcp {
             None => None,
@@ -93,7 +95,7 @@ impl Server {
                 let kind = if address.ip().is_loopback() { Listener::Loopback } else { Listener::Network };
                 let hosts = HostRules::new(kind, options.host.as_deref(), &options.origins)?;
                 let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
-                Some((listener, Door { hosts: Arc::new(hosts) }))
+                Some((listener, door(hosts)))
             }
         };
         let unix = match options.unix {
@@ -101,14 +103,13 @@ impl Server {
             Some(path) => {
                 let hosts = HostRules::new(Listener::Unix, None, &[])?;
                 let listener = bind_unix(&path).await.map_err(failed(path.display().to_string()))?;
-                Some((listener, Door { hosts: Arc::new(hosts) }, path))
+                Some((listener, door(hosts), path))
             }
         };
         let store = Arc::new(Store::open(options.store)?);
         if let Some(notice) = store.notice() {
             tracing::warn!("{notice}");
         }
-        let metrics = Arc::new(Metrics::default());
         let pools = Pools::new(loader, options.pool, Arc::clone(&metrics));
         let doors = Arc::new(Doors::new(&options.limits));
         let shared = Shared::new(pools, Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);
@@ -167,7 +168,7 @@ impl Server {
             let (shared, router, tls) = (Arc::clone(&self.shared), router.clone(), self.tls.clone());
             tokio::spawn(async move {
                 match (entry, tls) {
-                    (None, _) => refuse(&shared, stream).await,
+                    (None, tls) => refusal::over_tcp(&shared, stream, tls).await,
                     (Some(entry), None) => connection(shared, stream, router, entry, Transport::Http).await,
                     (Some(entry), Some(tls)) => {
                         let handshake = tokio::time::timeout(shared.limits.header_read, tls.accept(stream)).await;
@@ -189,7 +190,7 @@ impl Server {
                     let (shared, router) = (Arc::clone(&self.shared), router.clone());
                     tokio::spawn(async move {
                         match entry {
-                            None => refuse(&shared, stream).await,
+                            None => refusal::refuse(&shared, stream).await,
                             Some(entry) => connection(shared, stream, router, entry, Transport::Unix).await,
                         }
                     });
@@ -255,17 +256,6 @@ where
             let _ = served.await;
         }
     }
-}
-
-/// Says that there are too many connections, in a form every client reads.
-async fn refuse<S: AsyncWrite + Unpin>(shared: &Shared, mut stream: S) {
-    shared.metrics.rejected(Rejection::Connections);
-    let body = r#"{"error":{"type":"server_error","code":"too_many_connections","message":"too many connections; close some or try again","param":null}}"#;
-    let head =
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close";
-    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let _ = stream.write_all(answer.as_bytes()).await;
-    let _ = stream.shutdown().await;
 }
 
 async fn pause_after(error: &io::Error) {

@@ -8,13 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use axum::response::Response;
 use engine::EngineHandle;
 use text::grammar::Grammars;
 use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 
 use crate::error::ApiError;
 use crate::lock::lock;
-use crate::metrics::{Metrics, ModelMetrics};
+use crate::metrics::{Metrics, ModelMetrics, Rejection};
+use crate::rate::{Rate, Tokens};
 use crate::recall::Recall;
 use crate::sessions::Sessions;
 
@@ -185,9 +189,26 @@ impl Pool {
                     self.name,
                     wait.as_secs() + 1
                 );
-                Err(ApiError::overloaded(message, wait.as_secs() + 1))
+                let rate = self.queue().with_tokens(spent.left(limit, Instant::now()));
+                Err(ApiError::overloaded(message, wait.as_secs() + 1, rate).because(Rejection::TokenRate))
             }
         }
+    }
+
+    /// Tells in the answer to a request what is left, where tokens are limited.
+    pub fn rated(&self, mut response: Response) -> Response {
+        let limit = self.limits.tokens_per_minute;
+        if limit > 0 {
+            let tokens = lock(&self.spent).left(limit, Instant::now());
+            self.queue().with_tokens(tokens).mark(&mut response);
+        }
+        response
+    }
+
+    fn queue(&self) -> Rate {
+        let limit = self.engine.queue_max();
+        let waiting = self.engine.stats().queued[0];
+        Rate::queue(limit, limit.saturating_sub(waiting))
     }
 
     /// Counts generated tokens.
@@ -232,6 +253,13 @@ impl Spent {
         Some(Duration::from_secs(60))
     }
 
+    fn left(&mut self, limit: u64, now: Instant) -> Tokens {
+        self.forget(now);
+        let last = self.entries.back().map(|(at, _)| *at + Duration::from_secs(60));
+        let reset = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(now));
+        Tokens { limit, left: limit.saturating_sub(self.sum), reset }
+    }
+
     fn add(&mut self, tokens: u64, now: Instant) {
         self.sum += tokens;
         match self.entries.back_mut() {
@@ -256,22 +284,27 @@ pub struct Pools {
     limits: PoolLimits,
     metrics: Arc<Metrics>,
     slots: Vec<Slot>,
-    loads: AtomicU64,
+    loads: Arc<AtomicU64>,
+    /// Held while room is made and a model is loaded, so that two of them cannot take the same room.
+    loading: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// While it lives, nobody else makes room or loads.
+type Loading = OwnedMutexGuard<()>;
 
 struct Slot {
     card: ModelCard,
-    pool: tokio::sync::Mutex<Option<Arc<Pool>>>,
+    pool: Arc<tokio::sync::Mutex<Option<Arc<Pool>>>>,
     /// The same, for those who only look.
-    seen: Mutex<Option<Arc<Pool>>>,
+    seen: Arc<Mutex<Option<Arc<Pool>>>>,
 }
 
 impl Pools {
     /// The models of a loader, none of them loaded.
     pub fn new(loader: Arc<dyn Loader>, limits: PoolLimits, metrics: Arc<Metrics>) -> Self {
-        let slot = |card| Slot { card, pool: tokio::sync::Mutex::default(), seen: Mutex::default() };
+        let slot = |card| Slot { card, pool: Arc::default(), seen: Arc::default() };
         let slots = loader.cards().into_iter().map(slot).collect();
-        Self { loader, limits, metrics, slots, loads: AtomicU64::new(0) }
+        Self { loader, limits, metrics, slots, loads: Arc::default(), loading: Arc::default() }
     }
 
     /// The models on offer.
@@ -299,36 +332,53 @@ impl Pools {
             let known: Vec<&str> = self.cards().map(|card| card.name.as_str()).collect();
             let name = name.unwrap_or_default();
             let message = format!("there is no model {name:?} here; this server has {}", known.join(", "));
-            let error = ApiError::not_found("model_not_found", message);
+            let error = ApiError::not_found("model_not_found", message).because(Rejection::Model);
             return Err(ApiError { param: Some("model".to_owned()), ..error });
         };
-        let mut held = slot.pool.lock().await;
+        let held = Arc::clone(&slot.pool).lock_owned().await;
         if let Some(pool) = &*held {
             return Ok(Arc::clone(pool));
         }
-        self.make_way().await;
-        let (loader, name) = (Arc::clone(&self.loader), slot.card.name.clone());
-        let begun = Instant::now();
-        let loaded = tokio::task::spawn_blocking(move || loader.load(&name)).await;
-        let failed = |error: &dyn std::fmt::Display| {
-            ApiError::internal(format!("{} could not be loaded: {error}", slot.card.name))
-        };
-        let model = loaded.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
-        let pool = Arc::new(Pool::new(&slot.card.name, model, self.limits, self.metrics.model(&slot.card.name)));
-        tracing::info!(model = pool.name, seconds = begun.elapsed().as_secs_f64(), "model loaded");
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        *lock(&slot.seen) = Some(Arc::clone(&pool));
-        *held = Some(Arc::clone(&pool));
-        Ok(pool)
+        let loading = Arc::clone(&self.loading).lock_owned().await;
+        self.make_way(&slot.card.name).await;
+        let loaded = self.load(slot, held, loading).await.map_err(|error| error.to_string()).flatten();
+        let failed = |error| ApiError::internal(format!("{} could not be loaded: {error}", slot.card.name));
+        loaded.map(|(pool, _loading)| pool).map_err(failed)
     }
 
-    /// Unloads models that nobody has used for a while. Call it now and then.
+    /// Loads the model of a slot. Goes on when nobody waits for it any longer, so that a client that asks again finds
+    /// it, and so that what it takes up is counted.
+    fn load(
+        &self,
+        slot: &Slot,
+        mut held: OwnedMutexGuard<Option<Arc<Pool>>>,
+        loading: Loading,
+    ) -> JoinHandle<Result<(Arc<Pool>, Loading), String>> {
+        let (loader, name, limits) = (Arc::clone(&self.loader), slot.card.name.clone(), self.limits);
+        let (seen, loads) = (Arc::clone(&slot.seen), Arc::clone(&self.loads));
+        let metrics = self.metrics.model(&name);
+        tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let pool = Arc::new(Pool::new(&name, loader.load(&name)?, limits, metrics));
+            tracing::info!(model = name, seconds = begun.elapsed().as_secs_f64(), "model loaded");
+            loads.fetch_add(1, Ordering::Relaxed);
+            *lock(&seen) = Some(Arc::clone(&pool));
+            *held = Some(Arc::clone(&pool));
+            Ok((pool, loading))
+        })
+    }
+
+    /// Unloads models that nobody has used for a while, and those above the limit that could not go before. Call it
+    /// now and then.
     pub async fn sweep(&self) {
-        if self.limits.idle.is_zero() {
-            return;
+        if !self.limits.idle.is_zero() {
+            for slot in &self.slots {
+                slot.unload_if(|pool| pool.idle_for() >= self.limits.idle).await;
+            }
         }
-        for slot in &self.slots {
-            slot.unload_if(|pool| pool.idle_for() >= self.limits.idle).await;
+        // While a model is loading, room is made for it already.
+        if let Ok(_loading) = self.loading.try_lock() {
+            self.shrink_to(self.limits.loaded_max.max(1)).await;
         }
     }
 
@@ -342,16 +392,30 @@ impl Pools {
         }
     }
 
-    async fn make_way(&self) {
-        let loaded = self.loaded();
-        if loaded.len() < self.limits.loaded_max.max(1) {
-            return;
+    /// Makes room for a model. Those in use stay, and then there are more than the limit says: a request that has begun
+    /// is worth more than the limit, and one for a model on offer is never refused for the sake of another.
+    async fn make_way(&self, model: &str) {
+        let limit = self.limits.loaded_max.max(1);
+        let left = self.shrink_to(limit - 1).await;
+        if left >= limit {
+            let loaded = left + 1;
+            tracing::warn!(model, loaded, limit, "more models are loaded than the limit: all others are in use");
         }
-        let oldest = loaded.iter().max_by_key(|pool| pool.idle_for()).map(|pool| pool.name.clone());
-        drop(loaded);
-        for slot in self.slots.iter().filter(|slot| Some(&slot.card.name) == oldest.as_ref()) {
-            slot.unload_if(|_| true).await;
+    }
+
+    /// Unloads models that are not in use, the one idle longest first, until at most `count` are left. Gives how many
+    /// are.
+    async fn shrink_to(&self, count: usize) -> usize {
+        let mut loaded: Vec<(&Slot, Duration)> =
+            self.slots.iter().filter_map(|slot| Some((slot, lock(&slot.seen).as_ref()?.idle_for()))).collect();
+        loaded.sort_by_key(|(_, idle)| std::cmp::Reverse(*idle));
+        let mut left = loaded.len();
+        for (slot, _) in loaded {
+            if left > count && slot.unload_if(|_| true).await {
+                left -= 1;
+            }
         }
+        left
     }
 }
 
@@ -360,19 +424,26 @@ impl Slot {
         self.card.name == name || self.card.aliases.iter().any(|alias| alias == name)
     }
 
-    /// Unloads the model when `condition` holds and nobody uses it.
-    async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) {
-        let Ok(mut held) = self.pool.try_lock() else { return };
-        // Two references are the slot's own; a third is a request.
-        let unused = |pool: &Arc<Pool>| Arc::strong_count(pool) <= 2 && condition(pool);
-        if held.as_ref().is_some_and(unused) {
-            lock(&self.seen).take();
-            if let Some(pool) = held.take() {
-                tracing::info!(model = pool.name, "model unloaded");
-                let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
-            }
-        }
+    /// Unloads the model when `condition` holds and no request holds it; says whether it did.
+    async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) -> bool {
+        // Somebody is just taking it.
+        let Ok(mut held) = self.pool.try_lock() else { return false };
+        let Some(pool) = held.take_if(|pool| !in_use(pool) && condition(pool)) else { return false };
+        lock(&self.seen).take();
+        tracing::info!(model = pool.name, "model unloaded");
+        let _ = tokio::task::spawn_blocking(move || pool.engine.shutdown()).await;
+        true
     }
+}
+
+/// Whether a request holds it, which counts as using it.
+fn in_use(pool: &Arc<Pool>) -> bool {
+    // Two references are the slot's own; a third is a request.
+    let used = Arc::strong_count(pool) > 2;
+    if used {
+        *lock(&pool.used) = Instant::now();
+    }
+    used
 }
 
 #[cfg(test)]
@@ -389,8 +460,12 @@ mod tests {
         assert_eq!(spent.wait(100, 60, at(61)), None);
         assert_eq!(spent.wait(100, 40, at(70)), None);
         assert_eq!(spent.wait(100, 30, at(80)), Some(Duration::from_secs(41)));
+        let left = spent.left(100, at(80));
+        assert_eq!(left, Tokens { limit: 100, left: 0, reset: Duration::from_secs(50) });
         spent.add(5, at(80));
         assert_eq!(spent.sum, 105);
         assert_eq!(spent.wait(100, 55, at(121)), None);
+        assert_eq!(spent.left(100, at(121)).left, 0);
+        assert_eq!(spent.left(100, at(300)), Tokens { limit: 100, left: 100, reset: Duration::ZERO });
     }
 }

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::json;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Refused};
 use crate::guard::HostError;
 use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, chat, completions, infill, messages, metrics, models};
+use crate::{body, chat, completions, infill, messages, metrics, models, trace};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -36,13 +36,24 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate));
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate))
+        .layer(middleware::from_fn(trace::over_http));
     open.merge(api).fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(shared)
 }
 
 /// The paths as they are reached through one door.
 pub fn behind(router: &Router, door: &Door) -> Router {
-    router.clone().layer(middleware::from_fn_with_state(door.clone(), check_host))
+    let counted = middleware::from_fn_with_state(door.clone(), count_refusals);
+    router.clone().layer(middleware::from_fn_with_state(door.clone(), check_host)).layer(counted)
+}
+
+/// The one place where refusals over HTTP are counted, whoever refused.
+async fn count_refusals(State(door): State<Door>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if let Some(Refused(reason)) = response.extensions().get() {
+        door.metrics.rejected(*reason);
+    }
+    response
 }
 
 /// A web page must not use the local server, whatever it asks for.
@@ -51,7 +62,12 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
         Ok(origin) => origin.map(str::to_owned),
         Err(error) => {
             let status = if error == HostError::NoHost { StatusCode::BAD_REQUEST } else { StatusCode::FORBIDDEN };
-            return ApiError::bad_request(error.to_string()).with_status(status).into_response();
+            let reason = match error {
+                HostError::NoHost | HostError::WrongHost(_) => Rejection::Host,
+                HostError::WrongOrigin(_) | HostError::CrossSite => Rejection::Origin,
+            };
+            let error = ApiError::bad_request(error.to_string()).with_status(status).because(reason);
+            return in_envelope(request.uri().path(), error);
         }
     };
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
@@ -68,17 +84,23 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
     response
 }
 
+/// An error in the words of the protocol that a path belongs to.
+fn in_envelope(path: &str, error: ApiError) -> Response {
+    match path.starts_with("/v1/messages") {
+        true => messages::failure(&error),
+        false => error.into_response(),
+    }
+}
+
 async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     if let Some(keys) = &shared.keys
         && let Err(error) = keys.check(request.headers())
     {
-        shared.metrics.rejected(Rejection::Key);
-        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key");
-        return error.with_status(StatusCode::UNAUTHORIZED).into_response();
+        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key").because(Rejection::Key);
+        return in_envelope(request.uri().path(), error.with_status(StatusCode::UNAUTHORIZED));
     }
     if shared.is_closing() {
-        shared.metrics.rejected(Rejection::Shutdown);
-        return ApiError::closing().into_response();
+        return in_envelope(request.uri().path(), ApiError::closing());
     }
     next.run(request).await
 }
@@ -87,10 +109,11 @@ async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next:
 async fn socket_or_hint(
     state: State<Arc<Shared>>,
     axum::Extension(place): axum::Extension<Place>,
+    headers: HeaderMap,
     upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Ok(upgrade) => socket::upgrade(state, place, upgrade).await,
+        Ok(upgrade) => socket::upgrade(state, place, &headers, upgrade).await,
         Err(_) => responses::upgrade_required().await,
     }
 }

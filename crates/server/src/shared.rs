@@ -72,4 +72,6 @@ impl Shared {
 pub struct Door {
     /// What `Host` and `Origin` must be.
     pub hosts: Arc<HostRules>,
+    /// Where those who are refused are counted.
+    pub metrics: Arc<Metrics>,
 }

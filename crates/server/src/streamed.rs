@@ -13,9 +13,6 @@ use crate::answers::{Answer, Answers, Delta, Step};
 use crate::error::ApiError;
 use crate::sse;
 
-/// While nothing is generated the line is kept alive this often.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-
 /// Bytes of one write; what else is ready comes in the next.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -46,13 +43,14 @@ pub trait Wire: Send + 'static {
 struct Streaming<W> {
     answers: Answers,
     wire: W,
+    heartbeat: Duration,
     begun: bool,
     over: bool,
 }
 
-/// The response that streams these answers.
-pub fn response(answers: Answers, wire: impl Wire) -> Response {
-    let state = Streaming { answers, wire, begun: false, over: false };
+/// The response that streams these answers, with a sign of life each `heartbeat` while nothing happens.
+pub fn response(answers: Answers, wire: impl Wire, heartbeat: Duration) -> Response {
+    let state = Streaming { answers, wire, heartbeat, begun: false, over: false };
     let chunks = stream::unfold(state, |mut state| async move {
         let chunk = state.chunk().await?;
         Some((Ok::<_, Infallible>(Bytes::from(chunk)), state))
@@ -68,7 +66,7 @@ impl<W: Wire> Streaming<W> {
             self.wire.begin(&self.answers.all, &mut out);
         }
         while out.is_empty() && !self.over {
-            match tokio::time::timeout(HEARTBEAT, self.answers.next()).await {
+            match tokio::time::timeout(self.heartbeat, self.answers.next()).await {
                 Err(_) => self.wire.beat(&mut out),
                 Ok(step) => {
                     self.step(step, &mut out);

@@ -15,6 +15,7 @@ use text::grammar::{Grammar, GrammarSource};
 use crate::error::ApiError;
 use crate::lock::lock;
 use crate::pool::Pool;
+use crate::responses::read_carried;
 use crate::tools::ToolSet;
 
 /// Lists kept; the one unused longest is forgotten.
@@ -41,7 +42,7 @@ pub struct Declared {
 }
 
 impl Toolbox {
-    /// The tools of a request. `carried` are lists that travel as input items.
+    /// The tools of a request. `carried` are items of the input that hold more.
     pub fn get(&self, request: &CreateResponse, carried: &[Value]) -> Result<Arc<Declared>, ApiError> {
         let list = hash(&(&request.tools, carried));
         let key = hash(&(list, &request.tool_choice_raw, request.parallel_tool_calls));
@@ -68,7 +69,8 @@ impl Toolbox {
 impl Declared {
     fn read(request: &CreateResponse, carried: &[Value], list: u64) -> Result<Self, ApiError> {
         let mut tools = Tool::read_list("tools", &request.tools)?;
-        tools.extend(Tool::read_list("input", carried)?);
+        let carried = read_carried(carried, &tools)?;
+        tools.extend(carried);
         let mut warnings = Vec::new();
         let set = ToolSet::new(&tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
         let whole: Vec<Value> = request.tools.iter().map(whole_tool).collect();

@@ -11,9 +11,6 @@ use text::grammar::{self, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind};
 
 use crate::error::ApiError;
 
-/// Most tools of one request.
-pub const TOOLS_MAX: usize = 512;
-
 /// The tools of one request.
 #[derive(Clone, Debug, Default)]
 pub struct ToolSet {
@@ -70,10 +67,6 @@ impl ToolSet {
         for tool in tools {
             set.add(tool, None, warnings);
         }
-        if set.entries.len() > TOOLS_MAX {
-            let message = format!("{} tools, at most {TOOLS_MAX} are taken", set.entries.len());
-            return Err(ApiError::bad_field("tools", message));
-        }
         let mut names: Vec<&str> = set.entries.iter().map(|entry| entry.flat.as_str()).collect();
         names.sort_unstable();
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -81,6 +74,16 @@ impl ToolSet {
         }
         set.choose(choice)?;
         Ok(set)
+    }
+
+    /// Refuses more tools than `limit`, those inside namespaces counted.
+    pub fn check(&self, limit: usize) -> Result<(), ApiError> {
+        match self.entries.len() {
+            count if count > limit => {
+                Err(ApiError::bad_field("tools", format!("{count} tools, at most {limit} are taken")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn add(&mut self, tool: &Tool, namespace: Option<&str>, warnings: &mut Vec<String>) {

@@ -20,7 +20,7 @@ use crate::generation::{self, Job};
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
-use crate::{body, facts, ids, streamed};
+use crate::{body, facts, ids, streamed, trace};
 
 /// What all chunks of an answer repeat.
 #[derive(Clone, Debug)]
@@ -38,8 +38,10 @@ pub struct Head {
 impl Head {
     /// The head of a new answer.
     pub fn new(prefix: &str, pool: &Pool, model: Option<&str>) -> Self {
+        let id = ids::new(prefix);
+        trace::note("id", id.as_str());
         Self {
-            id: ids::new(prefix),
+            id,
             created: ids::now(),
             model: model.unwrap_or(&pool.name).to_owned(),
             fingerprint: format!("fp_{:016x}", pool.facts.fingerprint),
@@ -55,6 +57,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let mut warnings = std::mem::take(&mut request.warnings);
     warn(&request, &pool, &mut warnings);
     let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
+    tools.check(shared.limits.tools)?;
     let tools = Arc::new(tools);
     let prepared = {
         let (pool, tools, mut request) = (Arc::clone(&pool), Arc::clone(&tools), request.clone());
@@ -63,16 +66,17 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let (job, more) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     warnings.extend(more);
     let jobs = repeat(&job, request.n);
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, jobs, &tools, "call").map_err(blame)?;
     let head = Head::new("chatcmpl", &pool, request.model.as_deref());
     let mut flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     if request.stream {
         let wire = ChatWire::new(head, pool, flint, &request);
-        return Ok(streamed::response(answers, wire));
+        return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     answers.whole().await?;
     answers.all[0].describe(&pool, &mut flint);
-    whole(head, &request, &answers, flint).map(|answer| body::json(&answer))
+    whole(head, &request, &answers, flint).map(|answer| limited.rated(body::json(&answer)))
 }
 
 fn check(request: &ChatRequest, shared: &Shared) -> Result<(), ApiError> {

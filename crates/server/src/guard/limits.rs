@@ -13,9 +13,7 @@ pub struct Limits {
     pub input_items: usize,
     /// Tools in one request, those inside namespaces counted. More: 400 naming the count.
     pub tools: usize,
-    /// Bytes of one JSON schema or grammar. More: 400 naming the tool or the format it belongs to.
-    pub schema_bytes: usize,
-    /// Answers (`n`) to one chat request. More: 400.
+    /// Answers to one request: `n`, times the number of prompts. More: 400.
     pub choices: usize,
     /// Open connections of all kinds. More: a 503 with `Retry-After`, then closed.
     pub connections: usize,
@@ -33,14 +31,12 @@ pub struct Limits {
     pub websocket_time: Duration,
     /// Between pings on a WebSocket. Two unanswered: closed, and its responses cancelled.
     pub websocket_ping: Duration,
-    /// Between data events while a prompt is read, since clients' idle timers ignore pings.
+    /// Between signs of life on a stream while nothing is generated, since clients' idle timers ignore pings.
     pub progress_event: Duration,
-    /// Responses running on one WebSocket. More: an error event with status 429; what runs goes on.
+    /// Responses running on one WebSocket. More are queued until one of them ends.
     pub responses_per_socket: usize,
     /// Lanes (`stream_id`) named on one WebSocket. More: an error event with status 400.
     pub lanes_per_socket: usize,
-    /// Bytes of a lane's name. More: an error event with status 400.
-    pub lane_name_bytes: usize,
     /// Steers waiting for one response. More: `response.steer.failed`; the response goes on.
     pub steers_pending: usize,
     /// Events waiting for one slow reader. More: its response is cancelled and the connection closed.
@@ -56,7 +52,6 @@ impl Default for Limits {
             json_depth: 64,
             input_items: 10_000,
             tools: 512,
-            schema_bytes: 256 << 10,
             choices: 16,
             connections: 1024,
             connections_per_address: 256,
@@ -65,10 +60,9 @@ impl Default for Limits {
             websocket_message_bytes: 16 << 20,
             websocket_time: Duration::from_secs(60 * 60),
             websocket_ping: Duration::from_secs(20),
-            progress_event: Duration::from_secs(10),
+            progress_event: Duration::from_secs(5),
             responses_per_socket: 16,
             lanes_per_socket: 32,
-            lane_name_bytes: 64,
             steers_pending: 8,
             events_queued: 1024,
             shutdown_grace: Duration::from_secs(20),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::messages::{MessagesError, MessagesRequest};
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use text::Special;
@@ -44,11 +44,12 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
     let (stream, model, stop) = (request.stream, request.model.clone(), request.stop.clone());
     let (tools, job, mut more) = prepared(shared, &pool, request, true).await?;
     warnings.append(&mut more);
+    let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, vec![job], &tools, "toolu").map_err(blame)?;
     let flint = facts::served(&pool, if stream { "sse" } else { "http" }, warnings);
     let mut wire = MessagesWire::new(pool, model, stop, flint);
     if stream {
-        return Ok(streamed::response(answers, wire));
+        return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     let mut unsent = String::new();
     while let Some(step) = answers.next().await {
@@ -57,7 +58,7 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
             unsent.clear();
         }
     }
-    wire.whole(&answers.all[0]).map(|message| body::json(&message))
+    wire.whole(&answers.all[0]).map(|message| limited.rated(body::json(&message)))
 }
 
 async fn count(shared: &Shared, body: Body) -> Result<Response, ApiError> {
@@ -79,7 +80,9 @@ async fn prepared(
     }
     let pool = Arc::clone(pool);
     let prepared = tokio::task::spawn_blocking(move || prepare(&pool, request, generate)).await;
-    prepared.map_err(|error| ApiError::internal(error.to_string()))?
+    let prepared = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    prepared.0.check(shared.limits.tools)?;
+    Ok(prepared)
 }
 
 /// Writes the prompt and compiles what the answer is held to. Blocking.
@@ -125,16 +128,13 @@ fn in_words(error: &ApiError) -> MessagesError {
 }
 
 /// An error in Anthropic's envelope.
-fn failure(error: &ApiError) -> Response {
+pub fn failure(error: &ApiError) -> Response {
     let id = ids::new("req");
     let body = json!({"type": "error", "error": in_words(error), "request_id": id});
     let mut response = (error.status, axum::Json(body)).into_response();
-    let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::try_from(id) {
-        headers.insert("request-id", id);
+        response.headers_mut().insert("request-id", id);
     }
-    if let Some(seconds) = error.retry_after {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    error.mark(&mut response);
     response
 }

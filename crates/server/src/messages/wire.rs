@@ -11,7 +11,7 @@ use crate::answers::{Answer, Delta, End};
 use crate::error::ApiError;
 use crate::pool::Pool;
 use crate::streamed::Wire;
-use crate::{ids, sse};
+use crate::{ids, sse, trace};
 
 /// Writes events and keeps the blocks.
 pub struct MessagesWire {
@@ -31,7 +31,9 @@ impl MessagesWire {
     pub fn new(pool: Arc<Pool>, model: Option<String>, stop: Vec<String>, flint: Flint) -> Self {
         let model = model.unwrap_or_else(|| pool.name.clone());
         let (content, open) = (Vec::new(), None);
-        Self { pool, id: ids::new("msg"), model, stop, flint, content, open, begun: false }
+        let id = ids::new("msg");
+        trace::note("id", id.as_str());
+        Self { pool, id, model, stop, flint, content, open, begun: false }
     }
 
     /// The message, once it is over.

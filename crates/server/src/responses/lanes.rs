@@ -10,18 +10,22 @@ use std::sync::Arc;
 use api::responses::socket::Create;
 use api::responses::{ClientMessage, CreateResponse, Event, OutputItem, Status};
 use axum::extract::ws::Utf8Bytes;
+use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use super::routes::find_turn;
 use super::run::{Origin, Run, Stop};
-use super::socket::error_event;
+use super::socket::refusal;
 use super::steer::Steers;
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
-use crate::metrics::SteerOutcome;
+use crate::metrics::{Rejection, SteerOutcome};
+use crate::rate::Rate;
 use crate::shared::Shared;
+use crate::trace;
 
 /// Requests waiting on one lane; more are answered 429.
 const WAITING_MAX: usize = 16;
@@ -65,7 +69,10 @@ pub struct Lanes {
     lanes: HashMap<LaneId, Lane>,
     local: HashMap<String, Local>,
     order: VecDeque<String>,
+    /// Responses that have ended here, however they did, as many as can be continued.
+    over: VecDeque<String>,
     out: mpsc::Sender<Out>,
+    opened_with: HeaderMap,
     tasks: JoinSet<()>,
     running: usize,
 }
@@ -91,14 +98,16 @@ struct Running {
 }
 
 impl Lanes {
-    /// No lanes yet. Events and news of responses go to `out`.
-    pub fn new(shared: Arc<Shared>, out: mpsc::Sender<Out>) -> Self {
+    /// No lanes yet. Events and news of responses go to `out`; `opened_with` names the client's trace.
+    pub fn new(shared: Arc<Shared>, out: mpsc::Sender<Out>, opened_with: HeaderMap) -> Self {
         Self {
             shared,
             lanes: HashMap::new(),
             local: HashMap::new(),
             order: VecDeque::new(),
+            over: VecDeque::new(),
             out,
+            opened_with,
             tasks: JoinSet::new(),
             running: 0,
         }
@@ -141,12 +150,14 @@ impl Lanes {
         if id.is_some() && !self.lanes.contains_key(&id) && named >= limit {
             let message = format!("this connection has {limit} lanes, which is all it may have; use one of them");
             let error = ApiError::bad_field("stream_id", message).code("websocket_stream_limit_reached");
-            return replies.push(error_event(&error, id));
+            return replies.push(refusal(&self.shared.metrics, &error.because(Rejection::SocketLimit), id));
         }
         let lane = self.lanes.entry(id.clone()).or_default();
         if lane.waiting.len() >= WAITING_MAX {
-            let error = ApiError::overloaded("this lane has too many requests waiting; wait for one to end", 1);
-            return replies.push(error_event(&error.code("websocket_queue_full"), id));
+            let message = "this lane has too many requests waiting; wait for one to end";
+            let error = ApiError::overloaded(message, 1, Rate::queue(WAITING_MAX, 0));
+            let error = error.code("websocket_queue_full").because(Rejection::SocketLimit);
+            return replies.push(refusal(&self.shared.metrics, &error, id));
         }
         lane.waiting.push_back(Waiting { create, successor: false });
         self.advance();
@@ -159,8 +170,17 @@ impl Lanes {
         {
             for _ in waiting.waiting.drain(..) {
                 let error = ApiError::bad_request("cancelled before it began").code("response_cancelled");
-                replies.push(error_event(&error, lane.clone()));
+                // Its owner wanted it so.
+                let error = ApiError { reason: None, ..error };
+                replies.push(refusal(&self.shared.metrics, &error, lane.clone()));
             }
+        }
+        if let Some(response) = response_id
+            && !self.knows(response)
+        {
+            let message = format!("response {response:?} is not known on this connection; cancel it where it was made");
+            let error = ApiError::not_found("response_not_found", message);
+            return replies.push(refusal(&self.shared.metrics, &error, lane.clone()));
         }
         let wanted = |id: &LaneId, running: &Running| match response_id {
             Some(response) => running.id.as_deref() == Some(response),
@@ -172,6 +192,12 @@ impl Lanes {
                 running.stop.send_replace(Some(Stop::Cancelled));
             }
         }
+    }
+
+    /// Whether a response runs here, or ran.
+    fn knows(&self, response: &str) -> bool {
+        let mut running = self.lanes.values().filter_map(|lane| lane.running.as_ref()?.id.as_deref());
+        running.any(|id| id == response) || self.over.iter().any(|id| id == response)
     }
 
     fn steer(&mut self, steer: &api::responses::Steer, replies: &mut Vec<Event>) {
@@ -208,12 +234,16 @@ impl Lanes {
         let running = lane.running.take();
         let successor = running.as_ref().is_some_and(|running| running.successor);
         let response = running.and_then(|running| running.id);
+        self.over.extend(response.clone());
+        if self.over.len() > TURNS_MAX {
+            self.over.pop_front();
+        }
         let failed = match &ended.turn {
             Ok(turn) => turn.response.status == Status::Failed,
             Err(error) => {
                 lane.steers.give_back(error, id.clone(), replies);
                 if !successor {
-                    replies.push(error_event(error, id.clone()));
+                    replies.push(refusal(&self.shared.metrics, error, id.clone()));
                 }
                 !successor
             }
@@ -318,8 +348,9 @@ impl Lanes {
         lane.running = Some(Running { id: None, successor, stop });
         self.running += 1;
         let parent = previous.and_then(|id| self.used(&id));
+        let span = trace::on_socket(id.as_deref(), &self.opened_with);
         let task = Task { shared: Arc::clone(&self.shared), lane: id, out: self.out.clone(), stopped };
-        self.tasks.spawn(task.run(create, parent));
+        self.tasks.spawn(task.run(create, parent).instrument(span));
     }
 }
 
@@ -335,6 +366,7 @@ impl Task {
     async fn run(mut self, create: Create, parent: Option<Arc<Turn>>) {
         let request = Arc::new(create.request);
         let turn = self.respond(&request, create.generate, parent).await;
+        trace::note("status", turn.as_ref().map_or_else(|error| error.status, |_| StatusCode::OK).as_u16());
         let ended = Ended { request, turn };
         // When the connection is gone nobody needs to know.
         let _ = self.out.send(Out::Ended(self.lane, Box::new(ended))).await;
@@ -356,6 +388,7 @@ impl Task {
         };
         let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
         let run = Run::start(&self.shared, Arc::clone(request), parent, origin).await?;
+        trace::note("id", run.response().id.as_str());
         self.tell(Out::Begun(self.lane.clone(), run.response().id.clone())).await?;
         let mut run = Watched::new(&self.shared, run);
         let mut stopping = false;

@@ -18,7 +18,7 @@ use super::run::{Run, Stop};
 use super::socket::json;
 
 /// Most responses remembered, parked ones included; the oldest that does not run makes way.
-const ENTRIES_MAX: usize = 256;
+pub const ENTRIES_MAX: usize = 256;
 
 /// Most responses whose events are kept though they have ended.
 const ENDED_MAX: usize = 32;

@@ -1,6 +1,7 @@
 //! The Responses API: one state machine ([`run`]), carried by HTTP, server-sent events ([`routes`]) or a WebSocket
 //! ([`socket`]).
 
+mod carried;
 pub mod compact;
 mod emit;
 mod lanes;
@@ -14,5 +15,6 @@ mod steer;
 mod turn;
 mod watched;
 
+pub use carried::read_carried;
 pub use live::Live;
 pub use turn::{Turn, Turns};

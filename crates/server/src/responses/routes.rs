@@ -14,13 +14,14 @@ use futures_util::stream;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::live::Entry;
+use super::live::{ENTRIES_MAX, Entry};
 use super::run::{Origin, Run};
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
+use crate::rate::Rate;
 use crate::shared::Shared;
-use crate::{body, sse};
+use crate::{body, sse, trace};
 
 /// `POST /v1/responses`.
 pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
@@ -34,22 +35,30 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
     }
     let mut run = Run::start(&shared, Arc::new(request), parent, Origin::http(stream)).await?;
+    trace::note("id", run.response().id.as_str());
+    let pool = Arc::clone(run.pool());
     if background {
         let entry = shared.live.spawn(run);
-        let entry = entry.ok_or_else(|| ApiError::overloaded("too many background responses run; try again", 5))?;
-        return Ok(if stream { follow(entry, 0) } else { body::json(&entry.response()) });
+        let full = || {
+            let message = "too many background responses run; try again";
+            ApiError::overloaded(message, 5, Rate::queue(ENTRIES_MAX, 0))
+        };
+        let entry = entry.ok_or_else(full)?;
+        return Ok(pool.rated(if stream { follow(entry, 0) } else { body::json(&entry.response()) }));
     }
     if stream {
-        return Ok(events(Watched::new(&shared, run)));
+        return Ok(pool.rated(events(Watched::new(&shared, run))));
     }
     while run.next().await.is_some() {}
     let response = run.response();
     match &response.error {
         Some(error) if error.code == "context_length_exceeded" => {
-            Err(ApiError::bad_field("input", error.message.clone()).code("context_length_exceeded"))
+            let error = ApiError::bad_field("input", error.message.clone()).code("context_length_exceeded");
+            // Counted when the run began.
+            Err(ApiError { reason: None, ..error })
         }
         Some(error) => Err(ApiError::internal(error.message.clone())),
-        None => Ok(body::json(response)),
+        None => Ok(pool.rated(body::json(response))),
     }
 }
 
@@ -216,7 +225,9 @@ pub async fn input_items(
 /// `HEAD /v1/responses`, and `GET` without an upgrade: the path is there, and it is a WebSocket.
 pub async fn upgrade_required() -> Response {
     let message = "this path takes POST, or GET upgraded to a WebSocket";
-    let mut response = ApiError::bad_request(message).with_status(StatusCode::UPGRADE_REQUIRED).into_response();
+    let error = ApiError::bad_request(message).with_status(StatusCode::UPGRADE_REQUIRED);
+    // Clients ask this to find out, which is no refusal.
+    let mut response = ApiError { reason: None, ..error }.into_response();
     response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static("websocket"));
     response
 }

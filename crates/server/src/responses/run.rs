@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::responses::{
     CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, Timings, Usage,
@@ -14,6 +13,7 @@ use engine::{FinishReason, Finished, Started};
 use serde_json::Value;
 use tokio::time::{Interval, MissedTickBehavior};
 
+use super::carried::carried_lists;
 use super::emit::Emitter;
 use super::prepare::Order;
 use super::settings;
@@ -21,13 +21,11 @@ use super::turn::Turn;
 use crate::error::ApiError;
 use crate::generation::{Generation, Piece};
 use crate::lock::lock;
+use crate::metrics::Rejection;
 use crate::pool::Pool;
 use crate::sessions;
 use crate::shared::Shared;
 use crate::{facts, ids};
-
-/// While nothing is generated a status event goes out this often: clients take silence for death, and pings for silence.
-const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Who asks, and how.
 #[derive(Clone, Debug)]
@@ -97,7 +95,8 @@ impl Run {
             return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
         }
         let pool = shared.pools.get(request.model.as_deref()).await?;
-        let tools = shared.toolbox.get(&request, &settings::carried(&request.input))?;
+        let tools = shared.toolbox.get(&request, &carried_lists(&request.input, parent.as_ref()))?;
+        tools.set.check(shared.limits.tools)?;
         let mut warnings = settings::warnings(&request, &pool);
         warnings.extend_from_slice(&tools.warnings);
         let head = sessions::head(request.instructions.as_deref(), tools.list);
@@ -112,7 +111,7 @@ impl Run {
             Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
             Err(error) => return Err(error),
         };
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut heartbeat = tokio::time::interval(shared.limits.progress_event);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
         let mut run = Self {
@@ -137,6 +136,7 @@ impl Run {
         };
         run.announce();
         if let Some(error) = failure {
+            shared.metrics.rejected(Rejection::ContextLength);
             run.fail(error.code.unwrap_or("server_error"), error.message);
         }
         Ok(run)
@@ -145,6 +145,11 @@ impl Run {
     /// The response as it stands.
     pub fn response(&self) -> &Response {
         &self.emitter.response
+    }
+
+    /// The model that makes it.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     /// The link for later requests; there once [`Run::next`] has given out the last event.

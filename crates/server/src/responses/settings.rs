@@ -32,12 +32,6 @@ pub fn warnings(request: &CreateResponse, pool: &Pool) -> Vec<String> {
     warnings
 }
 
-/// Lists of tools that travel as items of the input.
-pub fn carried(input: &[Value]) -> Vec<Value> {
-    let lists = input.iter().filter(|item| item["type"] == "additional_tools");
-    lists.filter_map(|item| item["tools"].as_array()).flatten().cloned().collect()
-}
-
 /// How tokens are picked. Greedy unless asked otherwise: the same question gets the same answer.
 pub fn sampling(request: &CreateResponse) -> Sampling {
     Sampling {

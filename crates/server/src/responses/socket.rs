@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::responses::{ClientMessage, Event, EventKind};
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Map, Value};
@@ -18,11 +18,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::lanes::{Lanes, Out};
-use crate::body;
 use crate::error::ApiError;
 use crate::listen::Place;
-use crate::metrics::Transport;
+use crate::metrics::{Metrics, Rejection, Transport};
 use crate::shared::Shared;
+use crate::{body, trace};
 
 /// Bytes read at once. The usual 128 KiB for each of hundreds of idle connections would be memory for nothing.
 const READ_BUFFER: usize = 8 << 10;
@@ -31,22 +31,28 @@ const READ_BUFFER: usize = 8 << 10;
 const PINGS_MAX: u32 = 2;
 
 /// `GET /v1/responses`, upgraded.
-pub async fn upgrade(State(shared): State<Arc<Shared>>, place: Place, upgrade: WebSocketUpgrade) -> Response {
+pub async fn upgrade(
+    State(shared): State<Arc<Shared>>,
+    place: Place,
+    headers: &HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let opened_with = trace::kept_headers(headers);
     let bytes = shared.limits.websocket_message_bytes;
     let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes).read_buffer_size(READ_BUFFER);
     let mut response = upgrade.on_upgrade(move |socket| async move {
         let _counted = shared.metrics.connected(Transport::WebSocket);
-        serve(shared, socket).await;
+        serve(shared, socket, opened_with).await;
         drop(place);
     });
     response.headers_mut().insert("x-flint-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 
-async fn serve(shared: Arc<Shared>, socket: WebSocket) {
+async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
     let (mut sink, mut messages) = socket.split();
     let (sender, mut out) = mpsc::channel(shared.limits.events_queued);
-    let mut lanes = Lanes::new(Arc::clone(&shared), sender);
+    let mut lanes = Lanes::new(Arc::clone(&shared), sender, opened_with);
     let mut ping = tokio::time::interval(shared.limits.websocket_ping);
     ping.reset();
     let mut unanswered = 0;
@@ -64,7 +70,7 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket) {
                     }
                     Some(Ok(Message::Binary(_))) => {
                         let error = ApiError::bad_request("messages are JSON in text frames, not binary ones");
-                        replies.push(error_event(&error, None));
+                        replies.push(refusal(&shared.metrics, &error, None));
                     }
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                     Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
@@ -91,7 +97,8 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket) {
                 }
             }
             () = tokio::time::sleep_until(deadline), if lanes.is_idle() => {
-                let message = "this connection has reached its 60 minutes; open a new one and continue there";
+                let time = lasting(shared.limits.websocket_time);
+                let message = format!("this connection has reached its {time}; open a new one and continue there");
                 let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
                 replies.push(error_event(&error, None));
                 closing = true;
@@ -121,32 +128,52 @@ fn receive(shared: &Shared, lanes: &mut Lanes, bytes: &[u8], refused: bool, repl
     let stream_id = |value: &Value| value["stream_id"].as_str().map(Arc::from);
     let value = match body::value(bytes, &shared.limits) {
         Ok(value) => value,
-        Err(error) => return replies.push(error_event(&error, None)),
+        Err(error) => return replies.push(refusal(&shared.metrics, &error, None)),
     };
     let lane: Option<Arc<str>> = stream_id(&value);
     if refused && value["type"] == "response.create" {
         let message = "this connection takes no more requests; open a new one and send the whole input";
         let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
-        return replies.push(error_event(&error, lane));
+        let error = error.because(if shared.is_closing() { Rejection::Shutdown } else { Rejection::SocketLimit });
+        return replies.push(refusal(&shared.metrics, &error, lane));
     }
     match ClientMessage::read(value) {
         Ok(message) => lanes.receive(message, replies),
         Err(error) => {
             let code = if error.param == "stream_id" { Some("invalid_stream_id") } else { None };
             let error = ApiError { code, ..ApiError::from(error) };
-            replies.push(error_event(&error, lane.filter(|_| code.is_none())));
+            replies.push(refusal(&shared.metrics, &error, lane.filter(|_| code.is_none())));
         }
     }
 }
 
+/// An error that is the answer to a message, counted.
+pub fn refusal(metrics: &Metrics, error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
+    if let Some(reason) = error.reason {
+        metrics.rejected(reason);
+    }
+    error_event(error, stream_id)
+}
+
 /// An error as an event: the status and headers it would have over HTTP, and the lane it belongs to.
-pub fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
+fn error_event(error: &ApiError, stream_id: Option<Arc<str>>) -> Event {
     let mut headers = Map::new();
     if let Some(seconds) = error.retry_after {
         headers.insert("retry-after".to_owned(), Value::from(seconds.to_string()));
     }
+    for (name, value) in error.rate.iter().flat_map(|rate| rate.headers()) {
+        headers.insert(name.to_owned(), Value::from(value));
+    }
     let kind = EventKind::Error { status: error.status.as_u16(), error: error.payload(), headers };
     Event { kind, sequence_number: 0, stream_id }
+}
+
+/// A time as people say it.
+fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds >= 120 && seconds % 60 == 0 => format!("{} minutes", seconds / 60),
+        seconds => format!("{seconds} seconds"),
+    }
 }
 
 /// An event as a message.
@@ -157,4 +184,16 @@ pub fn text(event: &Event) -> Message {
 /// An event as JSON.
 pub fn json(event: &Event) -> Utf8Bytes {
     serde_json::to_string(event).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_said_in_their_own_unit() {
+        for (seconds, said) in [(3600, "60 minutes"), (120, "2 minutes"), (90, "90 seconds"), (0, "0 seconds")] {
+            assert_eq!(lasting(Duration::from_secs(seconds)), said);
+        }
+    }
 }

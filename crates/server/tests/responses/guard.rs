@@ -27,6 +27,18 @@ async fn without_the_key_only_health_answers() {
     for path in ["/v1/models", "/metrics", "/v1/responses/resp_1", "/v1/responses"] {
         assert_eq!(http.get(path).await.error(401)["code"], "invalid_api_key");
     }
+    // Anthropic's clients look for their own words.
+    for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+        let answer = http.post(path, &json!({})).await;
+        assert_eq!(answer.status, 401);
+        let body = answer.json();
+        assert_eq!(
+            (&body["type"], &body["error"]["type"]),
+            (&json!("error"), &json!("authentication_error")),
+            "{body}"
+        );
+        assert!(answer.header("request-id").is_some());
+    }
     let ask = json!({"input": "say in"}).to_string();
     for wrong in ["Bearer wrong", "Bearer ", "sesame", "Basic sesame"] {
         http.ask(Method::POST, "/v1/responses", &[("authorization", wrong)], ask.as_bytes()).await.error(401);
@@ -87,6 +99,11 @@ async fn too_many_connections_are_told_so() {
     let refusal = greeting(&server.address).await;
     assert!(refusal.starts_with("HTTP/1.1 503 ") && refusal.contains("retry-after: 1\r\n"), "{refusal}");
     assert!(refusal.contains("too_many_connections"), "{refusal}");
+    // A client that asks first and sends a body gets an answer, not a broken connection.
+    let mut third = server.http().await;
+    let answer = third.create(json!({"input": "x".repeat(100_000)})).await;
+    assert_eq!(answer.error(503)["code"], "too_many_connections");
+    assert_eq!(answer.header("retry-after"), Some("1"));
     drop(socket);
     let begun = std::time::Instant::now();
     while !greeting(&server.address).await.is_empty() {
@@ -138,6 +155,77 @@ fn samples(page: &str) -> HashMap<String, f64> {
             (name.to_owned(), value.parse().unwrap_or_else(|_| panic!("no number: {line}")))
         })
         .collect()
+}
+
+/// How often requests were refused so far, by reason; reasons that never came are left out.
+async fn refusals(http: &mut Http) -> Vec<(String, f64)> {
+    let page = http.ask(Method::GET, "/metrics", &[("x-api-key", "sesame")], b"").await;
+    let mut counts: Vec<(String, f64)> = samples(str::from_utf8(&page.body).unwrap())
+        .into_iter()
+        .filter(|(_, count)| *count > 0.0)
+        .filter_map(|(name, count)| {
+            let reason = name.strip_prefix("flint_requests_rejected_total{reason=\"")?.strip_suffix("\"}")?;
+            Some((reason.to_owned(), count))
+        })
+        .collect();
+    counts.sort_by(|a, b| a.0.cmp(&b.0));
+    counts
+}
+
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_counted_once_by_its_reason() {
+    let mut setup = Setup { keys: keys(), ..Setup::default() };
+    setup.limits.body_bytes = 10_000;
+    setup.limits.lanes_per_socket = 1;
+    let server = TestServer::with(setup).await;
+    let mut http = server.http().await;
+    let key = ("x-api-key", "sesame");
+    let long = json!({"input": "x".repeat(5000)}).to_string();
+    let streamed = json!({"input": "x".repeat(5000), "stream": true}).to_string();
+    let chat = json!({"messages": [{"role": "user", "content": "x".repeat(5000)}]}).to_string();
+    let huge = "x".repeat(20_000);
+    let cases: &[(&str, &str, Headers, &str)] = &[
+        ("key", "/v1/responses", &[], "{}"),
+        ("host", "/v1/responses", &[key, ("host", "evil.example")], "{}"),
+        ("origin", "/v1/responses", &[key, ("origin", "https://evil.example")], "{}"),
+        ("body_size", "/v1/responses", &[key], &huge),
+        ("invalid", "/v1/responses", &[key], "{}"),
+        ("invalid", "/v1/messages", &[key], "{}"),
+        ("model", "/v1/responses", &[key], r#"{"input": "x", "model": "none"}"#),
+        ("context_length", "/v1/responses", &[key], &long),
+        ("context_length", "/v1/responses", &[key], &streamed),
+        ("context_length", "/v1/chat/completions", &[key], &chat),
+    ];
+    let mut expected: Vec<(String, f64)> = Vec::new();
+    let mut count = |reason: &str| match expected.iter_mut().find(|(known, _)| known == reason) {
+        Some((_, count)) => *count += 1.0,
+        None => expected.push((reason.to_owned(), 1.0)),
+    };
+    for (reason, path, headers, body) in cases {
+        // What is refused before its body is read may close the connection.
+        let mut http = server.http().await;
+        http.ask(Method::POST, path, headers, body.as_bytes()).await;
+        count(reason);
+    }
+    let mut socket = Socket::try_connect(&server.address, &[key]).await.unwrap();
+    let messages = [
+        ("invalid", json!({"type": "response.create", "input": 3})),
+        ("model", json!({"type": "response.create", "input": "x", "model": "none"})),
+    ];
+    for (reason, message) in messages {
+        socket.send(message).await;
+        socket.find(None, "error").await;
+        count(reason);
+    }
+    socket.create(json!({"input": "say x", "stream_id": "a"})).await;
+    socket.ended(Some("a")).await;
+    socket.create(json!({"input": "say x", "stream_id": "b"})).await;
+    socket.find(Some("b"), "error").await;
+    count("socket_limit");
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(refusals(&mut http).await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,5 +15,6 @@ mod steer;
 mod stored;
 mod stream;
 mod support;
+mod telemetry;
 mod tools;
 mod whole;

@@ -8,10 +8,10 @@ use engine::EngineOptions;
 use serde_json::json;
 use server::metrics::Metrics;
 use server::pool::Pools;
-use server::{Loader, PoolLimits};
+use server::{LoadedModel, Loader, ModelCard, PoolLimits};
 
 use crate::client::text;
-use crate::support::{Actors, CONTEXT, Setup, TestServer, until};
+use crate::support::{Actors, CONTEXT, Setup, TestServer, soon, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_are_loaded_when_asked_for_and_once() {
@@ -75,6 +75,75 @@ async fn a_busy_model_is_passed_over_when_room_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_next_idle_one_goes_when_the_longest_idle_is_busy() {
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let limits = PoolLimits { loaded_max: 2, ..PoolLimits::default() };
+    let pools = Pools::new(Arc::clone(&actors) as Arc<dyn Loader>, limits, Arc::new(Metrics::default()));
+    let names = || pools.loaded().iter().map(|pool| pool.name.clone()).collect::<Vec<_>>();
+    // Used once, long ago, and still held: the time alone would make it the first to go.
+    let busy = pools.get(Some("actor")).await.unwrap();
+    drop(pools.get(Some("second")).await.unwrap());
+    let third = pools.get(Some("third")).await.unwrap();
+    assert_eq!(names(), ["actor", "third"]);
+    // All are held: the limit gives way, and holds again as soon as it can.
+    drop(pools.get(Some("second")).await.unwrap());
+    assert_eq!(names(), ["actor", "second", "third"]);
+    pools.sweep().await;
+    assert_eq!(names(), ["actor", "third"]);
+    drop((busy, third));
+}
+
+#[tokio::test]
+async fn two_first_requests_do_not_take_the_same_room() {
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let limits = PoolLimits { loaded_max: 1, ..PoolLimits::default() };
+    let pools = Pools::new(Arc::clone(&actors) as Arc<dyn Loader>, limits, Arc::new(Metrics::default()));
+    let first = async { drop(pools.get(Some("actor")).await.unwrap()) };
+    let second = async { drop(pools.get(Some("second")).await.unwrap()) };
+    tokio::join!(first, second);
+    assert_eq!(pools.loads(), 2);
+    assert_eq!(pools.loaded().len(), 1, "one at a time");
+}
+
+/// Says when a load begins and waits until it may end.
+struct Slow {
+    actors: Arc<Actors>,
+    begun: tokio::sync::mpsc::UnboundedSender<()>,
+    go: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Loader for Slow {
+    fn cards(&self) -> Vec<ModelCard> {
+        self.actors.cards()
+    }
+
+    fn load(&self, name: &str) -> Result<LoadedModel, String> {
+        self.begun.send(()).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+        self.actors.load(name)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_goes_on_when_its_client_leaves() {
+    let (begun, mut loading) = tokio::sync::mpsc::unbounded_channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    let actors = Actors::new(EngineOptions::default(), CONTEXT);
+    let slow = Slow { actors, begun, go: std::sync::Mutex::new(may_go) };
+    let pools = Arc::new(Pools::new(Arc::new(slow), PoolLimits::default(), Arc::new(Metrics::default())));
+    let asking = tokio::spawn({
+        let pools = Arc::clone(&pools);
+        async move { pools.get(None).await.is_ok() }
+    });
+    soon("the load begins", loading.recv()).await.unwrap();
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    go.send(()).unwrap();
+    soon("the model", pools.get(None)).await.unwrap();
+    assert_eq!(pools.loads(), 1, "the second client found what the first had begun");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_told_with_the_time_to_wait() {
     let engine = EngineOptions { running_max: 1, queue_max: 1, draft_max: 0, ..EngineOptions::default() };
     let server = TestServer::with(Setup { engine, ..Setup::default() }).await;
@@ -89,12 +158,18 @@ async fn a_full_queue_is_told_with_the_time_to_wait() {
     let error = answer.error(429);
     assert_eq!(error["code"], "rate_limit_exceeded");
     assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.header("x-ratelimit-limit-requests"), Some("1"));
+    assert_eq!(answer.header("x-ratelimit-remaining-requests"), Some("0"));
     // Another model has a queue of its own.
     assert_eq!(text(&c.create(json!({"model": "second", "input": "say c"})).await.ok()), "c");
     let mut socket = server.socket().await;
     socket.create(json!({"input": "say c"})).await;
     let error = socket.find(None, "error").await;
     assert_eq!((&error["status"], &error["headers"]["retry-after"]), (&json!(429), &json!("1")));
+    assert_eq!(error["headers"]["x-ratelimit-remaining-requests"], "0");
+    let page = c.get("/metrics").await;
+    let page = str::from_utf8(&page.body).unwrap();
+    assert!(page.contains("flint_requests_rejected_total{reason=\"queue_full\"} 2\n"), "{page}");
     server.gate().open();
     assert_eq!(text(&second.find("response.completed").await["response"]), "b");
     assert_eq!(text(&c.say("say c").await), "c");
@@ -125,12 +200,34 @@ async fn tokens_per_minute_are_a_limit_of_each_model() {
     let pool = PoolLimits { tokens_per_minute: 100, ..PoolLimits::default() };
     let server = TestServer::with(Setup { pool, ..Setup::default() }).await;
     let mut http = server.http().await;
-    http.say(&format!("say {}", "x".repeat(60))).await;
+    let answer = http.create(json!({"input": format!("say {}", "x".repeat(60))})).await;
+    answer.ok();
+    let number = |name: &str| answer.header(name).unwrap().parse::<u64>().unwrap();
+    assert_eq!((number("x-ratelimit-limit-tokens"), number("x-ratelimit-remaining-tokens")), (100, 0));
+    assert_eq!(number("x-ratelimit-limit-requests"), number("x-ratelimit-remaining-requests"));
     let answer = http.create(json!({"input": "say more"})).await;
     assert!(answer.error(429)["message"].as_str().unwrap().contains("100 tokens per minute"));
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
+    let reset = answer.header("x-ratelimit-reset-tokens").unwrap().strip_suffix('s').unwrap();
+    assert!((wait - 1..=60).contains(&reset.parse().unwrap()), "{reset}");
+    assert_eq!(answer.header("x-ratelimit-remaining-tokens"), Some("0"));
+    let page = http.get("/metrics").await;
+    let page = str::from_utf8(&page.body).unwrap();
+    assert!(page.contains("flint_requests_rejected_total{reason=\"token_rate\"} 1\n"), "{page}");
     http.create(json!({"model": "second", "input": "say other"})).await.ok();
+    // Every endpoint tells it, streams included.
+    let asked = [
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": "say x"}], "stream": true})),
+        ("/v1/messages", json!({"messages": [{"role": "user", "content": "say x"}], "max_tokens": 9})),
+        ("/v1/completions", json!({"prompt": "x", "max_tokens": 2})),
+    ];
+    for (path, mut body) in asked {
+        body["model"] = json!("third");
+        let answer = http.post(path, &body).await;
+        assert!(answer.status == 200 || answer.status == 429, "{answer:?}");
+        assert!(answer.header("x-ratelimit-remaining-tokens").is_some(), "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -164,6 +164,48 @@ async fn cancelling_keeps_what_was_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cancelling_what_is_not_there_is_an_error_and_what_is_over_is_not() {
+    let server = TestServer::start().await;
+    let mut socket = server.socket().await;
+    socket.send(json!({"type": "response.cancel", "response_id": "resp_none", "stream_id": "a"})).await;
+    let error = socket.find(Some("a"), "error").await;
+    assert_eq!((&error["status"], &error["error"]["code"]), (&json!(404), &json!("response_not_found")));
+    // Ended well, and ended badly: too late is no mistake.
+    let well = socket.say("say x").await;
+    socket.create(json!({"input": "x".repeat(3000)})).await;
+    let badly = socket.find(None, "response.failed").await["response"].clone();
+    for over in [well, badly] {
+        socket.send(json!({"type": "response.cancel", "response_id": over["id"]})).await;
+        assert_eq!(text(&socket.say("say on").await), "on");
+    }
+    assert!(socket.peek(|event| event["type"] == "error").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_lane_answers_all_that_wait_there() {
+    let server = TestServer::start().await;
+    let mut socket = server.socket().await;
+    server.gate().close();
+    for _ in 0..3 {
+        socket.create(json!({"input": "count", "stream_id": "a"})).await;
+    }
+    socket.create(json!({"input": "say b", "stream_id": "b"})).await;
+    socket.find(Some("a"), "response.created").await;
+    socket.find(Some("b"), "response.created").await;
+    server.held().await;
+    socket.send(json!({"type": "response.cancel", "stream_id": "a"})).await;
+    for _ in 0..2 {
+        let error = socket.find(Some("a"), "error").await;
+        assert_eq!((&error["status"], &error["error"]["code"]), (&json!(400), &json!("response_cancelled")));
+    }
+    server.gate().open();
+    assert_eq!(socket.ended(Some("a")).await["status"], "cancelled");
+    assert_eq!(text(&socket.ended(Some("b")).await), "b", "the other lane goes on");
+    socket.create(json!({"input": "say again", "stream_id": "a"})).await;
+    assert_eq!(text(&socket.ended(Some("a")).await), "again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_socket_frees_the_engine_at_once() {
     let server = TestServer::start().await;
     let mut socket = server.socket().await;
@@ -217,5 +259,7 @@ async fn the_time_limit_waits_for_what_runs() {
     assert_eq!(text(&socket.ended(None).await), "done", "what ran was not cut off");
     let limit = socket.find(None, "error").await;
     assert_eq!(limit["error"]["code"], "websocket_connection_limit_reached");
+    let message = limit["error"]["message"].as_str().unwrap();
+    assert!(message.contains("reached its 0 seconds"), "{message}");
     assert_eq!(socket.closed().await, Some(1001));
 }

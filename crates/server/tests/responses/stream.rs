@@ -1,9 +1,13 @@
 //! Server-sent events: their order, their numbers, and that they add up to the response.
 
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::client::text;
-use crate::support::TestServer;
+use crate::support::{Setup, TestServer, soon};
 use crate::whole;
 
 /// Checks what holds for every stream of one response and gives its last response.
@@ -167,4 +171,38 @@ async fn a_prompt_too_long_fails_in_the_stream_and_is_refused_whole() {
     let error = http.create(long).await.error(400);
     assert_eq!((&error["code"], &error["param"]), (&json!("context_length_exceeded"), &json!("input")));
     assert!(error["message"].as_str().unwrap().contains("2047"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_waits_shows_that_it_lives() {
+    let mut setup = Setup::default();
+    setup.limits.progress_event = Duration::from_millis(10);
+    setup.limits.tools = 1;
+    let server = TestServer::with(setup).await;
+    let (mut http, mut other) = (server.http().await, server.http().await);
+    server.gate().close();
+    let mut events = http.stream(json!({"input": "say x"})).await;
+    for _ in 0..4 {
+        events.find("response.in_progress").await;
+    }
+    let chat = json!({"messages": [{"role": "user", "content": "say x"}], "stream": true}).to_string();
+    let mut chat = other.send(Method::POST, "/v1/chat/completions", &[], chat.as_bytes()).await.into_body();
+    let mut read = String::new();
+    while read.matches(": keep-alive\n\n").count() < 3 {
+        let frame = soon("more of the stream", chat.frame()).await.unwrap().unwrap();
+        read.push_str(str::from_utf8(&frame.into_data().unwrap()).unwrap());
+    }
+    server.gate().open();
+    assert_eq!(text(&events.find("response.completed").await["response"]), "x");
+    // The number of tools is one of these limits too, on every path.
+    let tool = |name: &str| json!({"type": "function", "name": name, "function": {"name": name}});
+    let tools = json!([tool("a"), tool("b")]);
+    let mut http = server.http().await;
+    let error = http.create(json!({"input": "say x", "tools": tools})).await.error(400);
+    assert!(error["message"].as_str().unwrap().contains("2 tools, at most 1"), "{error}");
+    let chat = json!({"messages": [{"role": "user", "content": "say x"}], "tools": tools});
+    assert_eq!(http.post("/v1/chat/completions", &chat).await.error(400)["param"], "tools");
+    let tools = json!([{"name": "a", "input_schema": {}}, {"name": "b", "input_schema": {}}]);
+    let asked = json!({"messages": [{"role": "user", "content": "say x"}], "max_tokens": 9, "tools": tools});
+    assert_eq!(http.post("/v1/messages", &asked).await.status, 400);
 }

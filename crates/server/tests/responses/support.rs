@@ -71,18 +71,18 @@ impl Default for Setup {
     }
 }
 
-/// Two models, `actor` and `second`, with a gate before each.
+/// Models with a gate before each.
 pub struct Actors {
     options: EngineOptions,
     context: usize,
-    pub gates: [Arc<Gate>; 2],
+    pub gates: [Arc<Gate>; 3],
     /// Engines by model, the last one loaded.
-    engines: Mutex<[Option<EngineHandle>; 2]>,
+    engines: Mutex<[Option<EngineHandle>; 3]>,
     pub loads: AtomicUsize,
 }
 
 /// Names of the models.
-pub const NAMES: [&str; 2] = ["actor", "second"];
+pub const NAMES: [&str; 3] = ["actor", "second", "third"];
 
 impl Actors {
     pub fn new(options: EngineOptions, context: usize) -> Arc<Self> {

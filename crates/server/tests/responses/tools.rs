@@ -115,6 +115,45 @@ async fn tools_of_a_namespace_come_back_under_both_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tools_that_travel_as_items_stay_with_the_conversation() {
+    let server = TestServer::start().await;
+    let mut socket = server.socket().await;
+    let bring = |tool: Value| json!({"type": "additional_tools", "tools": [tool]});
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let order = r#"call {"name": "ls", "arguments": {"path": "src", "all": true}}"#;
+    socket.create(json!({"input": [bring(ls()), user("say ready")]})).await;
+    let mut last = socket.ended(None).await;
+    assert_eq!(text(&last), "ready");
+    // Not in this request, and still known: as tokens that are held, and from the store alone.
+    let mut http = server.http().await;
+    for again in 0..2 {
+        let asked = json!({"input": [user(order)], "previous_response_id": last["id"]});
+        let response = match again {
+            0 => {
+                socket.create(asked).await;
+                socket.ended(None).await
+            }
+            _ => http.create(asked).await.ok(),
+        };
+        assert_eq!(response["output"][0]["name"], "ls", "{response}");
+        let output =
+            json!({"type": "function_call_output", "call_id": response["output"][0]["call_id"], "output": "x"});
+        last = http.create(json!({"input": [output], "previous_response_id": response["id"]})).await.ok();
+    }
+    // A later declaration of the same name counts, and the model is told of it.
+    let mut other = ls();
+    other["parameters"]["properties"]["path"] = json!({"enum": ["docs"]});
+    let forced = json!({
+        "input": [bring(other), user("say no")], "previous_response_id": last["id"], "tool_choice": "required",
+        "parallel_tool_calls": false,
+    });
+    let response = http.create(forced).await.ok();
+    assert_eq!(arguments(&response["output"][0])["path"], "docs", "{response}");
+    let twice = json!({"input": [bring(ls()), bring(ls()), user("say no")]});
+    http.create(twice).await.error(400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn custom_tools_take_free_text_by_their_grammar() {
     let server = TestServer::start().await;
     let mut http = server.http().await;

@@ -156,13 +156,32 @@ async fn what_was_ignored_is_named() {
         assert!(told.contains(name), "{name} is not in {told}");
     }
     assert_eq!(response["reasoning"]["effort"], "high");
-    let image = json!([{"role": "user", "content": [{"type": "input_image", "image_url": "data:"}]}, {"role": "user", "content": "say x"}]);
-    assert!(warnings(&http.create(json!({"input": image})).await.ok()).contains("input_image"));
     let search = json!([{"type": "web_search_call", "id": "ws_1"}, {"role": "user", "content": "say x"}]);
     assert!(warnings(&http.create(json!({"input": search})).await.ok()).contains("web_search_call"));
     // Fields that every client sends and that change nothing are no reason to warn.
     let quiet = json!({"input": "say x", "user": "u", "include": [], "client_metadata": {}, "stream_options": {}});
     assert!(http.create(quiet).await.ok()["flint"].get("warnings").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_is_refused_in_a_message_and_left_out_of_an_output() {
+    let server = TestServer::start().await;
+    let mut http = server.http().await;
+    for kind in ["input_image", "input_file", "input_audio"] {
+        let shown = json!({"role": "user", "content": [{"type": "input_text", "text": "see"}, {"type": kind}]});
+        let error = http.create(json!({"input": [{"role": "user", "content": "say x"}, shown]})).await.error(400);
+        assert_eq!(error["param"], "input[1].content", "{error}");
+        assert!(error["message"].as_str().unwrap().contains(kind), "{error}");
+        // The call of a tool cannot be made again, so what it shows must not end the conversation.
+        let call = json!({"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"});
+        let output = json!([{"type": "input_text", "text": "a cat"}, {"type": kind}]);
+        let output = json!({"type": "function_call_output", "call_id": "call_1", "output": output});
+        let asked =
+            json!({"input": [{"role": "user", "content": "look"}, call, output, {"role": "user", "content": "say x"}]});
+        let response = http.create(asked).await.ok();
+        assert_eq!(text(&response), "x");
+        assert!(warnings(&response).contains(&format!("`{kind}` in a tool's output was left out")), "{response}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,11 +31,11 @@ pub(super) struct Compiled {
 
 pub(super) enum Kind {
     /// The whole answer.
-    Whole(Parser),
+    Whole(Box<Parser>),
     /// Calls where the model makes them.
     Lazy(Calls),
     /// Nothing but calls: the answer, and what may follow a custom tool's text.
-    Required { first: Parser, more: Option<Box<Parser>>, calls: Calls },
+    Required { first: Box<Parser>, more: Option<Box<Parser>>, calls: Calls },
 }
 
 /// The tools that may be called; both lists have the same order.
@@ -127,7 +127,7 @@ fn format_of(tool: &ToolSpec) -> String {
 }
 
 fn compile(environment: &Environment, source: &GrammarSource) -> Result<Kind, GrammarError> {
-    let whole = |what: &str, grammar| Ok(Kind::Whole(parser(environment, what, grammar)?));
+    let whole = |what: &str, grammar| Ok(Kind::Whole(Box::new(parser(environment, what, grammar)?)));
     match source {
         GrammarSource::JsonObject => whole(SCHEMA, tools::json(&any_object(), Fidelity::Full)),
         GrammarSource::JsonSchema(schema) => whole(SCHEMA, tools::json(schema, Fidelity::Full)),
@@ -202,7 +202,7 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
     let many = grammar.parallel && grammar.mode == ToolMode::Required;
     let place = if many { Place::Many } else { Place::One };
     let what = "the grammar of all tools";
-    let first = parser(environment, what, tools::calls(&callable, place))?;
+    let first = Box::new(parser(environment, what, tools::calls(&callable, place))?);
     let after_text = many && schemas.contains(&None);
     let more = after_text.then(|| parser(environment, what, tools::calls(&callable, Place::More))).transpose()?;
     Ok(Kind::Required { first, more: more.map(Box::new), calls })
