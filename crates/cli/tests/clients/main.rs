@@ -15,6 +15,7 @@ mod aider;
 mod codex;
 mod open_responses;
 mod openai_sdk;
+mod schemas;
 mod schemathesis;
 
 use std::path::{Path, PathBuf};
