@@ -85,8 +85,8 @@ pub async fn post(port: u16, body: &Value) -> Result<Value> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
     let answer = String::from_utf8(answer)?;
-    let data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
-    let last = data.filter(|json| ENDS.iter().any(|end| json.starts_with(end))).next_back();
+    let mut data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
+    let last = data.rfind(|json| ENDS.iter().any(|end| json.starts_with(end)));
     let last = last.with_context(|| format!("no final event in {answer}"))?;
     Ok(serde_json::from_str::<Value>(last)?["response"].take())
 }
