@@ -2,7 +2,8 @@
 
 Every schema of schemas.json is asked for with several seeds at temperature 1, where a small model writes nearly anything
 that it is allowed to: as the format of the answer, or as the arguments of a strict tool. An answer cut by its limit
-fails like a wrong one: the schemas are bounded so that every answer has room to end.
+fails like a wrong one: the schemas are bounded so that every answer has room to end. That is why their numbers are
+integers and their free keys have patterns: no keyword bounds the digits of a fraction, nor a key.
 
 Usage: schemas.py MODEL answer|call; OPENAI_BASE_URL and OPENAI_API_KEY say where.
 """
@@ -50,7 +51,7 @@ def ask(case, seed, **form):
 
 def tail(response):
     """The end of what there is, to see why it did not end."""
-    return response.to_json(indent=None)[-2000:]
+    return response.model_dump_json(include={"output"})[-600:]
 
 
 def check(kind, case, seed):
