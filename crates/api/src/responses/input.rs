@@ -1,7 +1,7 @@
 //! What a client gives as input. Items are kept as they came (they are echoed and stored) and read into these types
 //! when a prompt is made of them.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::tool::Tool;
 use crate::fields::{FieldError, Fields, kind};
@@ -167,6 +167,9 @@ impl Content {
             match kind.as_str() {
                 "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text" => {
                     content.text.push_str(&fields.need::<String>("text")?);
+                    // Nothing of these reaches the model, but a client that sends them wrong should hear of it.
+                    fields.take::<Vec<Map<String, Value>>>("annotations")?;
+                    fields.take::<Vec<Map<String, Value>>>("logprobs")?;
                 }
                 "refusal" => content.text.push_str(&fields.need::<String>("refusal")?),
                 _ => {
@@ -216,6 +219,9 @@ mod tests {
         check(json!({"role": "user"}), "input[0].content: is required");
         check(json!({"role": "user", "content": [{"text": "x"}]}), "input[0].content[0].type: is required");
         check(json!("x"), "input[0]: must be an object, not a string");
+        let noted = json!([{"type": "output_text", "text": "x", "annotations": [1.5]}]);
+        let error = read(json!({"role": "assistant", "content": noted})).unwrap_err();
+        assert!(error.starts_with("input[0].content[0].annotations: "), "{error}");
         assert!(InputItem::list(json!(3)).is_err());
         assert_eq!(InputItem::list(json!("hi")).unwrap()[0]["role"], "user");
     }

@@ -84,7 +84,8 @@ struct Codex {
 impl Codex {
     fn new() -> Self {
         let packages = npm_dir("codex", &["@openai/codex@0.166.0"]);
-        let server = Server::start(DEFAULT_MODEL);
+        // Codex names no limit, and a model that does not end must not look like a server that hangs.
+        let server = Server::start_with(DEFAULT_MODEL, &["--max-output-tokens", "512"]);
         let home = scratch("codex-");
         let catalogue = home.path().join("catalogue.json");
         fs::write(&catalogue, server.get("/v1/models")).expect("the catalogue");
@@ -99,7 +100,9 @@ impl Codex {
     }
 }
 
-/// Nothing that calls home, and of the tools only those a command needs.
+/// Nothing that calls home, and of the tools only those a command needs: with more of them, a model of this size writes to
+/// the input of a command that has ended instead of answering. Codex has no other shell tools than these since 0.166,
+/// whatever the catalogue's `shell_type` is.
 fn configuration(server: &Server, catalogue: &Path) -> String {
     format!(
         r#"
@@ -111,7 +114,8 @@ web_search = "disabled"
 analytics.enabled = false
 feedback.enabled = false
 otel = {{ exporter = "none", metrics_exporter = "none", trace_exporter = "none" }}
-features = {{ multi_agent = false, goals = false, view_image = false }}
+features = {{ multi_agent = false, goals = false, view_image = false, unified_exec_tty = false }}
+tools = {{ experimental_request_user_input = {{ enabled = false }} }}
 skills.include_instructions = false
 
 [model_providers.flint]

@@ -15,6 +15,7 @@ mod aider;
 mod codex;
 mod open_responses;
 mod openai_sdk;
+mod schemas;
 mod schemathesis;
 
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ const DEFAULT_MODEL: &str = "qwen2.5-coder-1.5b";
 /// The model for tests of the protocol alone.
 const SMALL_MODEL: &str = "smollm2-135m";
 /// What one client may take. Far above what any needs: it is there so that a stream without an end becomes a failure.
-const CLIENT_SECONDS_MAX: u32 = 300;
+const CLIENT_SECONDS_MAX: u32 = 600;
 
 /// Permission to run, one test at a time: two models on two cores would make each other's clients time out. `None`, with
 /// the reason printed, unless these tests were asked for.

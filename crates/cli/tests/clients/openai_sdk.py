@@ -199,8 +199,11 @@ def errors():
         assert field in error.message, (bad, error.message)
     expect(openai.NotFoundError, lambda: client.responses.retrieve("resp_missing"))
     expect(openai.NotFoundError, lambda: client.responses.create(model="no-such-model", input="Hi"))
-    expect(openai.NotFoundError, lambda: client.chat.completions.create(model="no-such-model", messages=[]))
-    expect(openai.BadRequestError, lambda: client.chat.completions.create(model=MODEL, messages=[{"role": "poet"}]))
+    chat = client.chat.completions.create
+    expect(openai.NotFoundError, lambda: chat(model="no-such-model", messages=[{"role": "user", "content": "Hi"}]))
+    for bad in ([], [{"role": "poet", "content": "Hi"}]):
+        error = expect(openai.BadRequestError, lambda: chat(model=MODEL, messages=bad))
+        assert "messages" in error.message, error.message
     expect(openai.NotFoundError, lambda: client.models.retrieve("no-such-model"))
 
 

@@ -45,7 +45,10 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
     let writing = Arc::clone(&pool);
     let prompt = tokio::task::spawn_blocking(move || write(&writing, instructions, parent.as_ref(), &input)).await;
     let (prompt, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
-    let mut generation = Generation::start(&pool, Job { max_tokens: Some(SUMMARY_TOKENS), ..Job::new(prompt) })?;
+    // Nobody names a limit here, so the operator's holds as it does for any answer.
+    let most =
+        Some(pool.limits.output_tokens).filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS).min(SUMMARY_TOKENS);
+    let mut generation = Generation::start(&pool, Job { max_tokens: Some(most), ..Job::new(prompt) })?;
     let (mut summary, mut usage) = (String::new(), Usage::default());
     while let Some(piece) = generation.next().await {
         match piece {

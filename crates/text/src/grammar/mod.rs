@@ -14,6 +14,7 @@ mod watcher;
 mod cache;
 mod environment;
 mod error;
+mod formats;
 mod limits;
 mod tools;
 

@@ -6,6 +6,8 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::{JsonCompileOptions, regex_to_lark};
 use serde_json::{Map, Value, json};
 
+use super::formats;
+
 /// White space inside JSON: a blank, or a new line with its indent. Bounded, so that no model can go on with blanks.
 const JSON_BLANKS: &str = r"[ ]{1,2}|\r?\n(?:[ ]{0,64}|\t{0,16})";
 /// The name of the grammar of a tool's arguments.
@@ -142,6 +144,7 @@ fn with_options(schema: &Value, fidelity: Fidelity) -> Value {
         // Whatever else this is, it is no schema, and llguidance says so.
         other => json!({ "allOf": [other] }),
     };
+    formats::tighten(&mut schema);
     let options = JsonCompileOptions {
         whitespace_pattern: Some(JSON_BLANKS.to_string()),
         // Where the alternatives overlap, an answer may fit more than one of them. Refusing oneOf would help nobody.

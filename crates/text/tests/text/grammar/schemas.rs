@@ -210,6 +210,29 @@ fn cases() -> Vec<Case> {
             not: &["{\"d\": \"2024-13-01\"", "{\"d\": \"today\""],
         },
         Case {
+            name: "dates that exist",
+            schema: json!({"type": "object", "properties": {"format": {"type": "string", "format": "date"}}, "required": ["format"]}),
+            check: |v| v["format"].as_str().unwrap().len() == 10,
+            fits: &["{\"format\": \"2024-02-29\"}", "{\"format\": \"2000-02-29\"}", "{\"format\": \"1900-02-28\"}"],
+            not: &["{\"format\": \"2023-02-29\"}", "{\"format\": \"1900-02-29\"}", "{\"format\": \"0000-01-01\"}"],
+        },
+        Case {
+            name: "times that exist, and a pattern beside the format",
+            schema: json!({"type": "array", "prefixItems": [
+                {"type": "string", "format": "date-time"},
+                {"type": "string", "format": "time", "pattern": "Z$"},
+                {"const": {"format": "date"}}], "items": false, "minItems": 3}),
+            check: |v| v[1].as_str().unwrap().ends_with('Z') && v[2] == json!({"format": "date"}),
+            fits: &["[\"2024-02-29T23:59:59.123456789+01:00\", \"00:00:00Z\", {\"format\":\"date\"}]"],
+            not: &[
+                "[\"2023-02-29T",
+                "[\"2024-02-29T23:59:60",
+                "[\"2024-02-29T23:59:59.1234567890",
+                "[\"2024-02-29T23:59:59Z\", \"00:00:60",
+                "[\"2024-02-29T23:59:59Z\", \"00:00:00+01:00\"",
+            ],
+        },
+        Case {
             name: "types as a list",
             schema: json!({"type": "object", "properties": {"s": {"type": ["string", "null"], "description": "maybe"}}, "required": ["s"], "additionalProperties": false}),
             check: |v| v["s"].is_string() || v["s"].is_null(),
