@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::responses::{LogProb, TopLogProb};
-use engine::{Constraint, Event, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError, Usage};
+use engine::{
+    Constraint, Event, FinishReason, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError, Usage,
+};
 use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
 use tokio::sync::Notify;
@@ -270,7 +272,8 @@ impl Generation {
         }
         let mut parts = Vec::new();
         self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
-        if !self.paused {
+        // What was only paused goes on later; what ended by itself just then has ended.
+        if !self.paused || finished.reason != FinishReason::Cancelled {
             self.parser.push(self.text.flush(), &mut parts);
             self.parser.finish(&mut parts);
         }

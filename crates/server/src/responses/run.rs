@@ -175,22 +175,30 @@ impl Run {
     /// Frees the engine and waits: the reader is gone and may come back. What it said so far is kept as a response of
     /// its own right, which [`Run::resume`] makes whole.
     pub async fn pause(&mut self) {
-        if self.turn.is_some() {
-            return;
-        }
-        let Some(generation) = &mut self.generation else { return };
-        generation.pause();
-        while let Some(piece) = generation.next().await {
-            match piece {
-                Piece::Started(_) => {}
-                Piece::Parts { parts, logprobs } => self.emitter.parts(parts, logprobs, &mut self.scratch),
-                Piece::Finished(finished) => {
-                    self.paused = Some(finished.usage);
-                    break;
+        if let Some(generation) = &mut self.generation {
+            generation.pause();
+            let mut last = None;
+            while let Some(piece) = generation.next().await {
+                match piece {
+                    Piece::Started(_) => {}
+                    Piece::Parts { parts, logprobs } => self.emitter.parts(parts, logprobs, &mut self.scratch),
+                    Piece::Finished(finished) => last = Some(finished),
                 }
             }
+            self.events.extend(self.scratch.drain(..));
+            match last {
+                Some(finished) if finished.reason == FinishReason::Cancelled => self.paused = Some(finished.usage),
+                // It ended by itself before the engine heard of the pause.
+                Some(finished) => self.end(&finished),
+                None => {}
+            }
         }
-        self.events.extend(self.scratch.drain(..));
+        if self.turn.is_some() {
+            if !self.ended {
+                self.keep().await;
+            }
+            return;
+        }
         let mut response = self.emitter.response.clone();
         response.status = Status::Incomplete;
         response.incomplete_details = Some(IncompleteDetails { reason: "disconnected".to_owned() });

@@ -1,5 +1,7 @@
 //! Our own client against our own server: what both promise together.
 
+use std::time::Duration;
+
 use client::{Client, ClientOptions, Transport};
 use serde_json::{Value, json};
 
@@ -79,10 +81,15 @@ async fn a_response_whose_reader_left_goes_on_where_it_stopped() {
         told.push(event);
     }
     drop(socket);
+    // Once the server has seen it go the response can be asked for; until then it is the socket's own.
+    let mut http = server.http().await;
+    while http.get(&format!("/v1/responses/{id}")).await.status == 404 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     server.gate().open();
     let engine = server.actors.engine(0);
     until("the engine is free", || engine.stats().running == [0, 0]).await;
-    let kept = server.http().await.get(&format!("/v1/responses/{id}")).await.ok();
+    let kept = http.get(&format!("/v1/responses/{id}")).await.ok();
     assert_ne!(kept["status"], "completed");
     let last = told.last().unwrap()["sequence_number"].as_u64().unwrap();
     let path = format!("/v1/responses/{id}?stream=true&starting_after={last}");
