@@ -266,9 +266,10 @@ impl Answer {
 
     /// Adds to `flint` what this answer came to.
     pub fn describe(&self, pool: &Pool, flint: &mut Flint) {
-        flint.cache_miss =
-            self.started.as_ref().and_then(|started| started.miss).map(|miss| facts::describe(pool, miss));
-        flint.timings = self.finished.as_ref().map(facts::timings);
+        let started = self.started.as_ref();
+        let restored = started.map_or(0, |started| started.restored_tokens);
+        flint.cache_miss = started.and_then(|started| started.miss).map(|miss| facts::describe(pool, miss));
+        flint.timings = self.finished.as_ref().map(|finished| facts::timings(finished, restored));
     }
 }
 
@@ -282,8 +283,6 @@ pub fn usage(answers: &[Answer], per_prompt: usize) -> ChatUsage {
             usage.prompt_tokens_details.cached_tokens += used.cached;
         }
         usage.completion_tokens += used.generated;
-        usage.completion_tokens_details.accepted_prediction_tokens += used.accepted;
-        usage.completion_tokens_details.rejected_prediction_tokens += used.drafted - used.accepted;
     }
     usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
     usage

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use api::ErrorBody;
 use api::chat::{TextChoice, TextCompletion, TextLogProbs};
 use api::completions::{CompletionRequest, Prompt};
 use api::responses::{Flint, LogProb};
@@ -221,10 +220,5 @@ impl Wire for TextWire {
             Self::write(&chunk, out);
         }
         sse::write("[DONE]", out);
-    }
-
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
-        let body = ErrorBody { error: error.payload() };
-        sse::write(&serde_json::to_string(&body).unwrap_or_default(), out);
     }
 }

@@ -21,8 +21,8 @@ use crate::tools::{ToolSet, announcement};
 #[derive(Debug, Default)]
 pub struct Conversation {
     messages: Vec<Message>,
-    /// Calls the model made, by id, and whether each has been answered.
-    calls: Vec<(String, bool)>,
+    /// Ids of the calls the model made.
+    calls: Vec<String>,
     open: Option<Open>,
 }
 
@@ -56,7 +56,7 @@ impl Conversation {
     /// Adds an answer of the model: the tokens it produced.
     pub fn answer(&mut self, tokens: Arc<[u32]>, output: &[OutputItem]) {
         self.close(None);
-        self.calls.extend(output.iter().filter_map(|item| Some((item.call_id()?.to_owned(), false))));
+        self.calls.extend(output.iter().filter_map(|item| item.call_id().map(str::to_owned)));
         if !tokens.is_empty() {
             self.messages.push(Message { raw: Some(tokens), ..Message::assistant("") });
         }
@@ -82,7 +82,7 @@ impl Conversation {
                     let shown = Shown { text: read(content), calls: Vec::new() };
                     let mut open = Open { shown, reasoning, calls: Vec::new() };
                     for PastCall { id, name, input, custom } in calls {
-                        self.calls.extend(id.map(|id| (id, false)));
+                        self.calls.extend(id);
                         open.shown.calls.push((name.clone(), input.clone()));
                         open.calls.push(Call { flat: name, input, custom });
                     }
@@ -103,12 +103,10 @@ impl Conversation {
 
     /// Adds the result of a call.
     pub fn output(&mut self, call_id: &str, text: String) -> Result<(), ApiError> {
-        let call = self.calls.iter_mut().find(|(id, _)| id == call_id);
-        let Some((_, answered)) = call else {
+        if !self.calls.iter().any(|id| id == call_id) {
             let message = format!("no tool call found for call_id {call_id:?}; send the call before its output");
             return Err(ApiError::bad_field("input", message));
-        };
-        *answered = true;
+        }
         self.add(Message { tool_call_id: Some(call_id.to_owned()), ..Message::tool(text) });
         Ok(())
     }
@@ -147,7 +145,7 @@ impl Conversation {
                 Role::Assistant => self.open.get_or_insert_default().shown.text.push_str(&content.text),
             },
             InputItem::Call { call_id, name, namespace, input, custom } => {
-                self.calls.push((call_id, false));
+                self.calls.push(call_id);
                 let open = self.open.get_or_insert_default();
                 open.shown.calls.push((name.clone(), input.clone()));
                 let flat = tools.flat_name(&name, namespace.as_deref());
@@ -191,10 +189,10 @@ impl Conversation {
 
     /// Takes note of the calls of earlier turns, whose tokens are known, so that their results can come.
     pub fn follow(&mut self, last: &Arc<Turn>) {
-        for turn in last.chain() {
-            let given = turn.input.iter().filter_map(|item| item["call_id"].as_str().map(str::to_owned));
-            let made = turn.response.output.iter().filter_map(|item| item.call_id().map(str::to_owned));
-            self.calls.extend(given.chain(made).map(|id| (id, false)));
+        for turn in last.back() {
+            let given = turn.input.iter().filter_map(|item| item["call_id"].as_str());
+            let made = turn.response.output.iter().filter_map(OutputItem::call_id);
+            self.calls.extend(given.chain(made).map(str::to_owned));
         }
     }
 
@@ -242,20 +240,20 @@ impl Conversation {
                 _ => messages.insert(0, Message::system(text)),
             }
         }
-        let mut request = ChatRequest::new(&messages).with_tools(if announce { &[] } else { &declared });
-        request.add_generation_prompt = answer;
         let writer = pool.writer()?;
-        match writer.write(&request) {
-            Ok(written) => Ok(written.tokens),
+        let write = |messages: &[Message]| {
+            let mut request = ChatRequest::new(messages).with_tools(if announce { &[] } else { &declared });
+            request.add_generation_prompt = answer;
+            writer.write(&request).map(|written| written.tokens)
+        };
+        match write(&messages) {
             Err(text::TextError::TemplateRefused(_)) => {
                 // Some templates take the operator only at the start.
                 let later = messages.iter_mut().skip(1).filter(|message| message.role == "system");
                 later.for_each(|message| message.role = "user".to_owned());
-                let mut request = ChatRequest::new(&messages).with_tools(if announce { &[] } else { &declared });
-                request.add_generation_prompt = answer;
-                Ok(writer.write(&request)?.tokens)
+                Ok(write(&messages)?)
             }
-            Err(error) => Err(error.into()),
+            written => Ok(written?),
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use api::SamplingFields;
-use api::responses::{Flint, Timings};
+use api::responses::resource::InputDetails;
+use api::responses::{Flint, Timings, Usage};
 use engine::{FinishReason, Finished, Lane, Miss, Sampling};
 
 use crate::pool::Pool;
@@ -23,8 +24,8 @@ pub fn served(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
     }
 }
 
-/// How long an answer took.
-pub fn timings(finished: &Finished) -> Timings {
+/// How long an answer took that began with `restored_tokens` from disk.
+pub fn timings(finished: &Finished, restored_tokens: usize) -> Timings {
     let (used, time) = (finished.usage, finished.timings);
     let ms = |time: Duration| time.as_micros() as f64 / 1000.0;
     let decode_rate = match time.decode.as_secs_f64() {
@@ -37,9 +38,20 @@ pub fn timings(finished: &Finished) -> Timings {
         first_token_ms: ms(time.first_token),
         decode_ms: ms(time.decode),
         decode_rate: (decode_rate * 100.0).round() / 100.0,
-        restored_tokens: 0,
+        restored_tokens,
         drafted_tokens: used.drafted,
         accepted_tokens: used.accepted,
+    }
+}
+
+/// What an answer cost, as the Responses API tells it.
+pub fn usage(used: engine::Usage) -> Usage {
+    Usage {
+        input_tokens: used.prompt,
+        input_tokens_details: InputDetails { cached_tokens: used.cached },
+        output_tokens: used.generated,
+        total_tokens: used.prompt + used.generated,
+        ..Usage::default()
     }
 }
 

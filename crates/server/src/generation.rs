@@ -263,6 +263,7 @@ impl Generation {
 
     /// The end brings the last parts with it: they come first, then the end itself.
     fn end(&mut self, mut finished: Finished) -> Piece {
+        self.pool.spend(finished.usage.generated);
         if let Some(earlier) = self.earlier {
             finished.usage.prompt = earlier.prompt;
             finished.usage.cached = earlier.cached;
@@ -272,14 +273,11 @@ impl Generation {
         }
         let mut parts = Vec::new();
         self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
+        self.pool.metrics.finished(&finished, self.begun.elapsed());
         // What was only paused goes on later; what ended by itself just then has ended.
         if !self.paused || finished.reason != FinishReason::Cancelled {
             self.parser.push(self.text.flush(), &mut parts);
             self.parser.finish(&mut parts);
-        }
-        self.pool.spend(finished.usage.generated);
-        self.pool.metrics.finished(&finished, self.begun.elapsed());
-        if !self.paused {
             self.told.end(&finished, self.begun.elapsed());
         }
         if parts.is_empty() {

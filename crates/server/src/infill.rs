@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use api::ErrorBody;
 use api::infill::InfillRequest;
 use axum::body::Body;
 use axum::extract::State;
@@ -260,7 +259,7 @@ impl Fill {
 
 /// Times under the names that llama.cpp uses.
 fn timings(finished: &Finished) -> Value {
-    let (used, took) = (finished.usage, facts::timings(finished));
+    let (used, took) = (finished.usage, facts::timings(finished, 0));
     let read = used.prompt - used.cached;
     let rate = |count: usize, millis: f64| if millis > 0.0 { count as f64 * 1000.0 / millis } else { 0.0 };
     json!({
@@ -302,11 +301,6 @@ impl Wire for Fill {
     }
 
     fn end(&mut self, _answers: &[Answer], _out: &mut String) {}
-
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
-        let body = ErrorBody { error: error.payload() };
-        sse::write(&serde_json::to_string(&body).unwrap_or_default(), out);
-    }
 }
 
 #[cfg(test)]

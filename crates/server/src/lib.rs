@@ -33,6 +33,7 @@ mod sse;
 pub mod store;
 mod streamed;
 pub mod telemetry;
+mod token_map;
 pub mod toolbox;
 pub mod tools;
 mod trace;

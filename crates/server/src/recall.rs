@@ -4,19 +4,22 @@
 //! without its fence, a text may be tokenised differently. This memory finds the tokens again, so that the prompt is
 //! what the KV cache holds and nothing is read twice. It forgets the oldest beyond a limit, which costs only time.
 
-use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+
+use crate::token_map::TokenMap;
 
 /// Most tokens remembered: 16 MiB.
 const TOKENS_MAX: usize = 4 << 20;
 
 /// A bounded memory of answers.
-#[derive(Debug, Default)]
-pub struct Recall {
-    answers: HashMap<u64, Arc<[u32]>>,
-    order: VecDeque<u64>,
-    tokens: usize,
+#[derive(Debug)]
+pub struct Recall(TokenMap<u64>);
+
+impl Default for Recall {
+    fn default() -> Self {
+        Self(TokenMap::new(TOKENS_MAX))
+    }
 }
 
 /// What a client was shown of an answer: its text, and its calls by name and input.
@@ -52,26 +55,14 @@ impl Shown {
 impl Recall {
     /// Remembers the tokens of an answer.
     pub fn remember(&mut self, shown: &Shown, tokens: &[u32]) {
-        if shown.is_empty() || tokens.is_empty() || tokens.len() > TOKENS_MAX {
-            return;
-        }
-        let key = shown.key();
-        if let Some(before) = self.answers.insert(key, tokens.into()) {
-            self.tokens -= before.len();
-            self.order.retain(|other| *other != key);
-        }
-        self.order.push_back(key);
-        self.tokens += tokens.len();
-        while self.tokens > TOKENS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.tokens -= self.answers.remove(&oldest).map_or(0, |tokens| tokens.len());
+        if !shown.is_empty() && !tokens.is_empty() {
+            self.0.insert(shown.key(), tokens.into());
         }
     }
 
     /// The tokens of an answer that was shown this way.
     pub fn find(&self, shown: &Shown) -> Option<Arc<[u32]>> {
-        if shown.is_empty() { None } else { self.answers.get(&shown.key()).cloned() }
+        if shown.is_empty() { None } else { self.0.get(&shown.key()) }
     }
 }
 
@@ -93,17 +84,5 @@ mod tests {
         assert_eq!(recall.find(&shown("hello", &[])), None);
         recall.remember(&shown("", &[]), &[9]);
         assert_eq!(recall.find(&shown("", &[])), None);
-    }
-
-    #[test]
-    fn forgets_the_oldest_beyond_the_limit() {
-        let mut recall = Recall::default();
-        let long = vec![7; TOKENS_MAX / 2];
-        for text in ["a", "b", "a", "c"] {
-            recall.remember(&shown(text, &[]), &long);
-        }
-        assert!(recall.find(&shown("b", &[])).is_none());
-        assert!(recall.find(&shown("a", &[])).is_some() && recall.find(&shown("c", &[])).is_some());
-        assert_eq!(recall.tokens, TOKENS_MAX);
     }
 }

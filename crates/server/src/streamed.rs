@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use api::ErrorBody;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::{FutureExt, stream};
@@ -33,7 +34,10 @@ pub trait Wire: Send + 'static {
     /// All answers are over.
     fn end(&mut self, answers: &[Answer], out: &mut String);
     /// The request failed; nothing follows.
-    fn failed(&mut self, error: &ApiError, out: &mut String);
+    fn failed(&mut self, error: &ApiError, out: &mut String) {
+        let body = ErrorBody { error: error.payload() };
+        sse::write(&serde_json::to_string(&body).unwrap_or_default(), out);
+    }
     /// Nothing has happened for a while.
     fn beat(&mut self, out: &mut String) {
         out.push_str(": keep-alive\n\n");

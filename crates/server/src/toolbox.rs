@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use api::RawJson;
 use api::responses::{CreateResponse, Tool};
 use serde_json::Value;
-use text::grammar::{Grammar, GrammarSource};
+use text::grammar::Grammar;
 
 use crate::error::ApiError;
+use crate::generation;
 use crate::lock::lock;
 use crate::pool::Pool;
 use crate::responses::read_carried;
@@ -83,8 +84,7 @@ impl Declared {
         if let Some((_, grammar)) = lock(&self.grammars).iter().find(|(other, _)| *other == model) {
             return Ok(grammar.clone());
         }
-        let compile = |tools| pool.grammars()?.compile(&GrammarSource::Tools(tools)).map_err(ApiError::from_grammar);
-        let grammar = self.set.grammar().map(compile).transpose()?;
+        let grammar = generation::grammar(pool, None, &self.set)?;
         lock(&self.grammars).push((model, grammar.clone()));
         Ok(grammar)
     }

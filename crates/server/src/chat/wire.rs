@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use api::ErrorBody;
 use api::chat::{
     ChatCall, ChatChoice, ChatChunk, ChatChunkChoice, ChatDelta, ChatLogProbs, ChatRequest, CustomCall, FunctionCall,
 };
@@ -171,10 +170,5 @@ impl Wire for ChatWire {
             Self::write(&chunk, out);
         }
         sse::write("[DONE]", out);
-    }
-
-    fn failed(&mut self, error: &ApiError, out: &mut String) {
-        let body = ErrorBody { error: error.payload() };
-        sse::write(&serde_json::to_string(&body).unwrap_or_default(), out);
     }
 }

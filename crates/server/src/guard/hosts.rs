@@ -149,17 +149,8 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderName, HeaderValue};
-
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in pairs {
-            map.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
-        }
-        map
-    }
+    use crate::guard::tests::headers;
 
     #[test]
     fn host_on_loopback() {

@@ -161,20 +161,11 @@ fn check_mode(_: &Path, _: &std::fs::Metadata) -> Result<(), KeysError> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::{HeaderName, HeaderValue};
-
     use super::*;
+    use crate::guard::tests::headers;
 
     fn keys(text: &str) -> Result<Keys, KeysError> {
         Keys::parse(text, Path::new("keys"))
-    }
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in pairs {
-            map.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
-        }
-        map
     }
 
     #[test]

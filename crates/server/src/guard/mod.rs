@@ -15,3 +15,18 @@ pub use depth::json_depth;
 pub use hosts::{HostError, HostRules, Listener, OriginError};
 pub use keys::{AuthError, Keys, KeysError};
 pub use limits::Limits;
+
+#[cfg(test)]
+mod tests {
+    //! What the tests of this module share.
+
+    use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+    pub fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        }
+        map
+    }
+}

@@ -12,9 +12,11 @@ use crate::error::ApiError;
 
 /// The lists of `additional_tools` items: those of the turns up to `parent`, then those of `input`.
 pub fn carried_lists(input: &[Value], parent: Option<&Arc<Turn>>) -> Vec<Value> {
-    let turns = parent.map(Turn::chain).unwrap_or_default();
-    let items = turns.iter().flat_map(|turn| turn.input.iter()).chain(input);
-    items.filter(|item| item["type"] == "additional_tools").cloned().collect()
+    let of_turns = parent.into_iter().flat_map(Turn::back).flat_map(|turn| turn.input.iter().rev());
+    let newest_first = input.iter().rev().chain(of_turns);
+    let mut lists: Vec<Value> = newest_first.filter(|item| item["type"] == "additional_tools").cloned().collect();
+    lists.reverse();
+    lists
 }
 
 /// The tools of such lists. One that is declared again, later or in `own`, takes the place of what was called so before.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use api::Fields;
-use api::responses::resource::InputDetails;
 use api::responses::{InputItem, OutputItem, Usage};
 use axum::body::Body;
 use axum::extract::State;
@@ -11,15 +10,15 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{Message, Part};
 
-use super::routes::find_turn;
+use super::routes::find_parent;
 use super::turn::Turn;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{Generation, Job, Piece};
-use crate::ids;
 use crate::pool::Pool;
 use crate::shared::Shared;
-use crate::{body, tools::ToolSet};
+use crate::tools::ToolSet;
+use crate::{body, facts, ids};
 
 /// Most tokens of a summary.
 const SUMMARY_TOKENS: usize = 1024;
@@ -34,10 +33,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
     let input = fields.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default();
     let instructions: Option<String> = fields.take("instructions")?;
     let previous: Option<String> = fields.take("previous_response_id")?;
-    let parent = match &previous {
-        None => None,
-        Some(id) => Some(find_turn(&shared, id).await?.ok_or_else(|| ApiError::previous_not_found(id))?),
-    };
+    let parent = find_parent(&shared, previous.as_deref()).await?;
     if input.is_empty() && parent.is_none() {
         return Err(ApiError::bad_field("input", "input or previous_response_id is required"));
     }
@@ -57,15 +53,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
                 Part::Text(text) => Some(text),
                 _ => None,
             })),
-            Piece::Finished(finished) => {
-                usage = Usage {
-                    input_tokens: finished.usage.prompt,
-                    input_tokens_details: InputDetails { cached_tokens: finished.usage.cached },
-                    output_tokens: finished.usage.generated,
-                    total_tokens: finished.usage.prompt + finished.usage.generated,
-                    ..Usage::default()
-                };
-            }
+            Piece::Finished(finished) => usage = facts::usage(finished.usage),
         }
     }
     let item = OutputItem::Compaction { id: ids::new("cmp"), encrypted_content: summary };

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use super::routes::find_turn;
+use super::routes::find_parent;
 use super::run::{Origin, Run, Stop};
 use super::socket::refusal;
 use super::steer::Steers;
@@ -378,13 +378,9 @@ impl Task {
         generate: bool,
         parent: Option<Arc<Turn>>,
     ) -> Result<Arc<Turn>, ApiError> {
-        let parent = match (parent, &request.previous_response_id) {
-            (Some(parent), _) => Some(parent),
-            (None, Some(id)) => {
-                let found = find_turn(&self.shared, id).await?;
-                Some(found.ok_or_else(|| ApiError::previous_not_found(id))?)
-            }
-            (None, None) => None,
+        let parent = match parent {
+            Some(parent) => Some(parent),
+            None => find_parent(&self.shared, request.previous_response_id.as_deref()).await?,
         };
         let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
         let run = Run::start(&self.shared, Arc::clone(request), parent, origin).await?;

@@ -26,10 +26,7 @@ use crate::{body, sse, trace};
 /// `POST /v1/responses`.
 pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let request = CreateResponse::read(body::fields(body, &shared.limits).await?)?;
-    let parent = match &request.previous_response_id {
-        None => None,
-        Some(id) => Some(find_turn(&shared, id).await?.ok_or_else(|| ApiError::previous_not_found(id))?),
-    };
+    let parent = find_parent(&shared, request.previous_response_id.as_deref()).await?;
     let (stream, background) = (request.stream, request.background);
     if background && !request.store {
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
@@ -232,15 +229,17 @@ pub async fn upgrade_required() -> Response {
     response
 }
 
-/// A stored turn, or one that runs in the background and has ended.
-pub async fn find_turn(shared: &Shared, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
+/// The stored turn that a request continues: one that is gone, or has not ended, is an error.
+pub async fn find_parent(shared: &Shared, id: Option<&str>) -> Result<Option<Arc<Turn>>, ApiError> {
+    let Some(id) = id else { return Ok(None) };
     if let Some(entry) = shared.live.find(id)
         && !entry.is_parked()
         && matches!(entry.response().status, Status::InProgress | Status::Queued)
     {
         return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
     }
-    shared.turns.find(id).await
+    let found = shared.turns.find(id).await?;
+    found.map(Some).ok_or_else(|| ApiError::previous_not_found(id))
 }
 
 /// A query that cannot be read, in the form of every other error.

@@ -6,11 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use api::responses::{
-    CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, Timings, Usage,
-};
+use api::responses::{CreateResponse, Event, EventKind, IncompleteDetails, Response, ResponseError, Status, Timings};
 use engine::{FinishReason, Finished, Started};
-use serde_json::Value;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::carried::carried_lists;
@@ -59,7 +56,7 @@ pub struct Run {
     shared: Arc<Shared>,
     pool: Arc<Pool>,
     parent: Option<Arc<Turn>>,
-    input: Vec<Value>,
+    request: Arc<CreateResponse>,
     emitter: Emitter,
     generation: Option<Generation>,
     events: VecDeque<Event>,
@@ -68,12 +65,10 @@ pub struct Run {
     started: bool,
     quiet: bool,
     stop: Option<Stop>,
-    max_tool_calls: usize,
     /// What was spent when the run was paused.
     paused: Option<engine::Usage>,
     /// Identity of the head of the prompt.
     head: u64,
-    predicted: bool,
     turn: Option<Arc<Turn>>,
     ended: bool,
 }
@@ -118,7 +113,7 @@ impl Run {
             shared: Arc::clone(shared),
             pool,
             parent,
-            input: request.input.clone(),
+            request,
             emitter: Emitter::new(response, tools, origin.stream_id),
             generation,
             events: VecDeque::new(),
@@ -127,10 +122,8 @@ impl Run {
             started: false,
             quiet: true,
             stop: None,
-            max_tool_calls: request.max_tool_calls.unwrap_or(usize::MAX),
             paused: None,
             head,
-            predicted: request.prediction.is_some(),
             turn: None,
             ended: false,
         };
@@ -263,11 +256,7 @@ impl Run {
         self.set_place(place);
         let created = self.emitter.status(|response| EventKind::Created { response });
         self.events.push_back(created);
-        let status = match place {
-            Some(_) => self.emitter.status(|response| EventKind::Queued { response }),
-            None => self.emitter.status(|response| EventKind::InProgress { response }),
-        };
-        self.events.push_back(status);
+        self.tell_place(place);
     }
 
     /// Says that it still lives, and where in the queue.
@@ -277,6 +266,10 @@ impl Run {
         }
         let place = self.generation.as_ref().and_then(Generation::place).filter(|_| !self.started);
         self.set_place(place);
+        self.tell_place(place);
+    }
+
+    fn tell_place(&mut self, place: Option<usize>) {
         let event = match place {
             Some(_) => self.emitter.status(|response| EventKind::Queued { response }),
             None => self.emitter.status(|response| EventKind::InProgress { response }),
@@ -297,7 +290,7 @@ impl Run {
             Piece::Parts { parts, logprobs } => {
                 self.emitter.parts(parts, logprobs, &mut self.scratch);
                 self.events.extend(self.scratch.drain(..));
-                if self.emitter.calls() >= self.max_tool_calls
+                if self.request.max_tool_calls.is_some_and(|most| self.emitter.calls() >= most)
                     && let Some(generation) = &self.generation
                 {
                     generation.cancel();
@@ -376,7 +369,7 @@ impl Run {
     fn link(&self, response: Response) -> Turn {
         Turn {
             parent: self.parent.clone(),
-            input: self.input.clone(),
+            input: self.request.input.clone(),
             response,
             tokens: self.generation.as_ref().map_or_else(Arc::default, |generation| generation.tokens().into()),
             fingerprint: self.pool.facts.fingerprint,
@@ -405,21 +398,15 @@ impl Run {
 
     fn account(&mut self, finished: &Finished) {
         let used = finished.usage;
-        let mut usage = Usage {
-            input_tokens: used.prompt,
-            output_tokens: used.generated,
-            total_tokens: used.prompt + used.generated,
-            ..Usage::default()
-        };
-        usage.input_tokens_details.cached_tokens = used.cached;
-        if self.predicted {
+        let mut usage = facts::usage(used);
+        if self.request.prediction.is_some() {
             usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
             usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
         }
         self.emitter.response.usage = Some(usage);
         if let Some(flint) = &mut self.emitter.response.flint {
-            let restored_tokens = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
-            flint.timings = Some(Timings { restored_tokens, ..facts::timings(finished) });
+            let restored = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
+            flint.timings = Some(facts::timings(finished, restored));
         }
     }
 }

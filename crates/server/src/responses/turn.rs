@@ -29,10 +29,14 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// This turn and those before it, the first one last.
+    pub fn back(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Turn>> {
+        std::iter::successors(Some(self), |turn| turn.parent.as_ref())
+    }
+
     /// The turns from the first to this one.
     pub fn chain(self: &Arc<Self>) -> Vec<Arc<Turn>> {
-        let mut turns: Vec<Arc<Turn>> =
-            std::iter::successors(Some(Arc::clone(self)), |turn| turn.parent.clone()).collect();
+        let mut turns: Vec<Arc<Turn>> = self.back().cloned().collect();
         turns.reverse();
         turns
     }
