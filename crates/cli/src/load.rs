@@ -30,6 +30,16 @@ pub struct LoadOptions {
     /// Name of a model, or path to a GGUF file [default: the catalogue's default]
     #[arg(short, long, env = "FLINT_MODEL")]
     pub model: Option<String>,
+    /// Stretch the context by this factor with YaRN, where the model's authors say so
+    #[arg(long, value_name = "FACTOR", value_parser = yarn_factor)]
+    pub yarn: Option<f32>,
+    #[command(flatten)]
+    pub how: LoadHow,
+}
+
+/// How any model is loaded.
+#[derive(Clone, Debug, Args)]
+pub struct LoadHow {
     /// Threads that compute [default: all cores]
     #[arg(long)]
     pub threads: Option<NonZeroUsize>,
@@ -39,9 +49,6 @@ pub struct LoadOptions {
     /// How keys and values are stored: f16, or q8 for half the memory
     #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub kv_type: KvType,
-    /// Stretch the context by this factor with YaRN, where the model's authors say so
-    #[arg(long, value_name = "FACTOR", value_parser = yarn_factor)]
-    pub yarn: Option<f32>,
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
@@ -92,7 +99,7 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
         Some(name) => name.clone(),
         None => models::default_name()?,
     };
-    let path = models::ensure(&name, options.offline)?;
+    let path = models::ensure(&name, options.how.offline)?;
     let kernels = Kernels::best()?;
     let start = Instant::now();
     let loading = || {
@@ -105,8 +112,8 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
     let config = Config::new(&gguf, config_options).with_context(loading)?;
     drop(gguf);
     let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
-    let threads = options.threads.map_or_else(cores, NonZeroUsize::get);
-    let cpu = CpuOptions { threads, kv_tokens, kv_type: options.kv_type, config: config_options, kernels };
+    let threads = options.how.threads.map_or_else(cores, NonZeroUsize::get);
+    let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
     let model = CpuModel::load(&path, cpu).with_context(loading)?;
     let bytes_per_token = model.info().bytes_per_token;
     let engine = start_engine(model, &tokenizer, snapshots)?;
@@ -117,7 +124,7 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
         config,
         kernels: kernels.name,
         threads,
-        kv_type: options.kv_type,
+        kv_type: options.how.kv_type,
         kv_tokens,
         bytes_per_token,
         load_time: start.elapsed(),
@@ -144,7 +151,7 @@ fn start_engine(
 }
 
 fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize> {
-    match options.context.map(NonZeroUsize::get) {
+    match options.how.context.map(NonZeroUsize::get) {
         None => Ok(model_context.min(CONTEXT_DEFAULT)),
         Some(wanted) if wanted <= model_context => Ok(wanted),
         Some(wanted) => bail!(
@@ -154,8 +161,7 @@ fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize>
     }
 }
 
-/// Reads the type of keys and values.
-pub fn kv_type(text: &str) -> Result<KvType, String> {
+fn kv_type(text: &str) -> Result<KvType, String> {
     match text {
         "f16" => Ok(KvType::F16),
         "q8" => Ok(KvType::Q8),

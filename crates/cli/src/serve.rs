@@ -17,7 +17,7 @@ use server::store::StoreOptions;
 use server::telemetry::{self, LogFormat, TelemetryOptions};
 use server::{PoolLimits, Server, ServerOptions};
 
-use crate::load::LoadOptions;
+use crate::load::LoadHow;
 use loader::StoreLoader;
 
 /// Sessions are written to disk once the engine has had nothing to do for this long.
@@ -90,24 +90,7 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     preload: bool,
     #[command(flatten)]
-    load: ServeLoad,
-}
-
-/// How models are loaded: as for `flint run`, for all of them.
-#[derive(Debug, Args)]
-struct ServeLoad {
-    /// Threads that compute [default: all cores]
-    #[arg(long)]
-    threads: Option<std::num::NonZeroUsize>,
-    /// Tokens of context to make room for [default: the model's, at most 32768]
-    #[arg(long, value_name = "TOKENS")]
-    context: Option<std::num::NonZeroUsize>,
-    /// How keys and values are stored: f16, or q8 for half the memory
-    #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = crate::load::kv_type)]
-    kv_type: kernels::KvType,
-    /// Use only what is already here
-    #[arg(long)]
-    offline: bool,
+    load: LoadHow,
 }
 
 /// Runs the server until it is told to stop.
@@ -120,20 +103,12 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
 
 async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let state = state_directory(args.state.as_deref())?;
-    let load = LoadOptions {
-        model: None,
-        threads: args.load.threads,
-        context: args.load.context,
-        kv_type: args.load.kv_type,
-        yarn: None,
-        offline: args.load.offline,
-    };
     let snapshots = (args.snapshot_gb > 0.0).then(|| SnapshotOptions {
         directory: state.join("kv"),
         bytes_max: (args.snapshot_gb * 1e9) as u64,
         idle: SNAPSHOT_IDLE,
     });
-    let loader = Arc::new(StoreLoader::new(&args.models, load, snapshots)?);
+    let loader = Arc::new(StoreLoader::new(&args.models, args.load.clone(), snapshots)?);
     let keys = args.api_key_file.as_deref().map(Keys::load).transpose()?;
     let tls = match (&args.tls_cert, &args.tls_key) {
         (Some(certificate), Some(key)) => Some(tls_config(certificate, key)?),

@@ -9,13 +9,13 @@ use model::gguf::Gguf;
 use model::{Config, ConfigOptions};
 use server::{LoadedModel, Loader, ModelCard};
 
-use crate::load::{self, CONTEXT_DEFAULT, LoadOptions};
+use crate::load::{self, CONTEXT_DEFAULT, LoadHow, LoadOptions};
 use crate::models;
 
 /// Finds models in the store and loads them, all in the same way.
 pub struct StoreLoader {
     offers: Vec<Offer>,
-    options: LoadOptions,
+    how: LoadHow,
     snapshots: Option<SnapshotOptions>,
 }
 
@@ -29,7 +29,7 @@ struct Offer {
 
 impl StoreLoader {
     /// Offers `names`, or the default model and whatever else is here.
-    pub fn new(names: &[String], options: LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Self> {
+    pub fn new(names: &[String], how: LoadHow, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Self> {
         let store = Store::open()?;
         let mut wanted = names.to_vec();
         if wanted.is_empty() {
@@ -38,17 +38,17 @@ impl StoreLoader {
         }
         let mut offers: Vec<Offer> = Vec::new();
         for name in &wanted {
-            let offer = describe(&store, name, &options)?;
+            let offer = describe(&store, name, &how)?;
             if offers.iter().all(|other| other.card.name != offer.card.name) {
                 offers.push(offer);
             }
         }
-        Ok(Self { offers, options, snapshots })
+        Ok(Self { offers, how, snapshots })
     }
 }
 
-fn describe(store: &Store, name: &str, options: &LoadOptions) -> anyhow::Result<Offer> {
-    let asked = options.context.map_or(CONTEXT_DEFAULT, std::num::NonZeroUsize::get);
+fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
+    let asked = how.context.map_or(CONTEXT_DEFAULT, std::num::NonZeroUsize::get);
     if let Ok(entry) = store.catalogue().find(name) {
         let card = ModelCard {
             name: entry.name.clone(),
@@ -63,10 +63,10 @@ fn describe(store: &Store, name: &str, options: &LoadOptions) -> anyhow::Result<
             after_tools: entry.after_tools.clone(),
         });
     }
-    let path = models::ensure(name, options.offline)?;
+    let path = models::ensure(name, how.offline)?;
     let broken = || format!("{} cannot be served", path.display());
     let gguf = Gguf::open(&path).with_context(broken)?;
-    let config = Config::new(&gguf, ConfigOptions { yarn_factor: options.yarn }).with_context(broken)?;
+    let config = Config::new(&gguf, ConfigOptions::default()).with_context(broken)?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let card = ModelCard {
         name: stem,
@@ -84,7 +84,7 @@ impl Loader for StoreLoader {
 
     fn load(&self, name: &str) -> Result<LoadedModel, String> {
         let offer = self.offers.iter().find(|offer| offer.card.name == name).ok_or("it is not offered")?;
-        let options = LoadOptions { model: Some(offer.source.clone()), ..self.options.clone() };
+        let options = LoadOptions { model: Some(offer.source.clone()), yarn: None, how: self.how.clone() };
         let loaded = load::load_with(&options, self.snapshots.clone()).map_err(|error| format!("{error:#}"))?;
         let file = loaded.facts.path.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(LoadedModel {

@@ -47,7 +47,7 @@ async fn torn(args: &ServeBenchArgs, served: &Served) -> Result<()> {
     }
     let growth = *resident.last().unwrap_or(&0) as f64 / resident[0].max(1) as f64 - 1.0;
     let megabytes: Vec<u64> = resident.iter().map(|bytes| bytes >> 20).collect();
-    let values = json!({"connections": 4 * args.connections, "running after each crowd": 0,
+    let values = json!({"connections": 4 * args.connections,
         "resident_mb after each crowd": megabytes, "growth from the first to the last": round(growth)});
     print(args, "connections torn down at random", values);
     Ok(())
@@ -165,18 +165,7 @@ async fn interactive(served: &Served, model: &str, base: usize) -> Result<Times>
     for index in 0..INTERACTIVE {
         let mut request = request(model, "priority", base + index);
         request["max_output_tokens"] = json!(2);
-        let begun = Instant::now();
-        socket.send(&request).await?;
-        let mut first = None;
-        loop {
-            let event = socket.event().await?;
-            if event["type"] == "response.output_text.delta" {
-                first.get_or_insert_with(|| begun.elapsed());
-            } else if is_end(&event) {
-                break;
-            }
-        }
-        times.extend(first);
+        times.push(socket.first_token(&request).await?.0);
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     Ok(Times::new(times))

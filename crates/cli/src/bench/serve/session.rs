@@ -21,27 +21,27 @@ pub fn run(args: &ServeBenchArgs) -> Result<()> {
     for (index, &tokens) in HISTORIES.iter().enumerate() {
         let values = runtime.block_on(async {
             let mut socket = Socket::open(served.port).await?;
-            let cold =
-                first_token(&mut socket, &request(&model, &story(tokens, 2 * index), Value::Null, "Go on.")).await?;
+            let ask = request(&model, &story(tokens, 2 * index), Value::Null, "Go on.");
+            let (cold, read) = socket.first_token(&ask).await?;
             let warm_text = story(tokens, 2 * index + 1);
             let warm_up = json!({"type": "response.create", "generate": false, "model": model, "store": false,
                 "instructions": warm_text, "input": []});
             socket.send(&warm_up).await?;
             let id = socket.end().await?["id"].clone();
             let mut next = request(&model, &warm_text, id, "Go on.");
-            let warm = first_token(&mut socket, &next).await?;
-            next["previous_response_id"] = warm.response["id"].clone();
+            let (warm, warmed) = socket.first_token(&next).await?;
+            next["previous_response_id"] = warmed["id"].clone();
             next["input"] = json!("And what happened after that, in one sentence?");
-            let turn = first_token(&mut socket, &next).await?;
-            let cached = &turn.response["usage"]["input_tokens_details"]["cached_tokens"];
-            ensure!(cached.as_u64() >= warm.response["usage"]["input_tokens"].as_u64(), "the turn was read again");
+            let (turn, response) = socket.first_token(&next).await?;
+            let cached = &response["usage"]["input_tokens_details"]["cached_tokens"];
+            ensure!(cached.as_u64() >= warmed["usage"]["input_tokens"].as_u64(), "the turn was read again");
             Ok::<_, anyhow::Error>(json!({
-                "prompt_tokens": cold.response["usage"]["input_tokens"],
-                "cold_ms": round(cold.time.as_secs_f64() * 1e3),
-                "warmed_ms": round(warm.time.as_secs_f64() * 1e3),
-                "warmed_share": round(warm.time.as_secs_f64() / cold.time.as_secs_f64()),
-                "next_turn_ms": round(turn.time.as_secs_f64() * 1e3),
-                "next_turn_new_tokens": turn.response["usage"]["input_tokens"].as_u64().unwrap_or(0)
+                "prompt_tokens": read["usage"]["input_tokens"],
+                "cold_ms": round(cold.as_secs_f64() * 1e3),
+                "warmed_ms": round(warm.as_secs_f64() * 1e3),
+                "warmed_share": round(warm.as_secs_f64() / cold.as_secs_f64()),
+                "next_turn_ms": round(turn.as_secs_f64() * 1e3),
+                "next_turn_new_tokens": response["usage"]["input_tokens"].as_u64().unwrap_or(0)
                     - cached.as_u64().unwrap_or(0),
             }))
         })?;
@@ -128,26 +128,6 @@ fn check_steer(before: &Value, after: &Value, seen: &str, time: Duration) -> Res
     let step = 1e3 / timings(before, "decode_rate").max(1e-3);
     let floor = Duration::from_secs_f64((step + timings(after, "prefill_ms")) / 1e3);
     Ok(Steered { time, floor })
-}
-
-struct First {
-    time: Duration,
-    response: Value,
-}
-
-async fn first_token(socket: &mut Socket, request: &Value) -> Result<First> {
-    socket.send(request).await?;
-    let begun = Instant::now();
-    let mut time = None;
-    loop {
-        let event = socket.event().await?;
-        if event["type"] == "response.output_text.delta" {
-            time.get_or_insert_with(|| begun.elapsed());
-        } else if is_end(&event) {
-            let time = time.unwrap_or_else(|| begun.elapsed());
-            return Ok(First { time, response: event["response"].clone() });
-        }
-    }
 }
 
 fn request(model: &str, instructions: &str, previous: Value, ask: &str) -> Value {

@@ -1,5 +1,7 @@
 //! The two clients that are compared: a WebSocket that stays, and HTTP connections that do not.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -44,6 +46,22 @@ impl Socket {
             bail!("the server answered {event}");
         }
         Ok(event)
+    }
+
+    /// Asks for a response and reads it to its end: the time to its first text, and the response.
+    pub async fn first_token(&mut self, request: &Value) -> Result<(Duration, Value)> {
+        let begun = Instant::now();
+        self.send(request).await?;
+        let mut first = None;
+        loop {
+            let mut event = self.event().await?;
+            if event["type"] == "response.output_text.delta" {
+                first.get_or_insert_with(|| begun.elapsed());
+            } else if is_end(&event) {
+                let first = first.context("the response has no text")?;
+                return Ok((first, event["response"].take()));
+            }
+        }
     }
 
     /// Reads to the end of the response and gives it.
