@@ -1,0 +1,143 @@
+//! What a person can tell the partner. One closed list, so that a screen, a script and a test say the same things.
+
+/// What the user wrote, and what it refers to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prompt {
+    /// The words, in which `@path` mentions a file.
+    pub text: String,
+    /// A part of a file the user pointed at: path, first and last line (from 1).
+    pub selection: Option<(std::path::PathBuf, usize, usize)>,
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), selection: None }
+    }
+}
+
+/// How the partner works with a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// The model answers with text and whole functions or files; nothing is run unless asked.
+    #[default]
+    Pair,
+    /// The model works through tools until it is done.
+    Agent,
+}
+
+/// An answer to a request for approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// This once.
+    Yes,
+    /// And whatever begins alike, for the rest of the session.
+    Always,
+    /// Not this; the model is told and goes on.
+    No,
+    /// Not this, and the turn ends.
+    Stop,
+}
+
+/// What a rewind brings back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewindWhat {
+    /// The files.
+    Files,
+    /// The conversation.
+    Conversation,
+    /// Both.
+    Both,
+}
+
+/// What a person can tell the partner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Begins a turn. While one runs it is queued.
+    Ask(Prompt),
+    /// Redirects the running turn now; begins one when none runs.
+    Steer(Prompt),
+    /// Asks after the running turn.
+    Queue(Prompt),
+    /// Ends the running turn and keeps what there is.
+    Stop,
+    /// Answers [`Event::ApprovalAsked`].
+    Decide {
+        /// Which.
+        ask: u64,
+        /// What.
+        decision: Decision,
+    },
+    /// Makes `count` candidates, checks each and offers the smallest that passes.
+    Try {
+        /// How many.
+        count: usize,
+        /// A shell command that must succeed.
+        check: Option<String>,
+        /// The task.
+        prompt: Prompt,
+    },
+    /// Applies a candidate of the last try.
+    Choose {
+        /// Its number, from 1.
+        candidate: usize,
+    },
+    /// Takes back the files of the last turn that changed any.
+    Undo,
+    /// Takes back the last undo.
+    Redo,
+    /// Says what a rewind to the beginning of a turn would change.
+    PreviewRewind {
+        /// The turn.
+        turn: u32,
+    },
+    /// Goes back to the beginning of a turn.
+    Rewind {
+        /// The turn.
+        turn: u32,
+        /// What to bring back.
+        what: RewindWhat,
+    },
+    /// Lists the turns of this session.
+    Turns,
+    /// Shows what this session changed.
+    Diff,
+    /// Makes the conversation shorter.
+    Compact,
+    /// Begins an empty session.
+    New,
+    /// Goes on with an earlier session.
+    Resume {
+        /// Its id, or a unique beginning of it.
+        session: String,
+    },
+    /// Goes on with a copy of this session.
+    Fork,
+    /// Lists sessions that contain these words; all when empty.
+    Sessions {
+        /// What to look for.
+        query: String,
+    },
+    /// Uses another model from the next turn on.
+    Model {
+        /// Its name; empty lists what there is.
+        name: String,
+    },
+    /// Uses another profile of the configuration.
+    Profile {
+        /// Its name; empty lists what there is.
+        name: String,
+    },
+    /// Changes `approval_policy`.
+    Approvals {
+        /// `untrusted`, `on-request`, `on-failure` or `never`; empty says which is in force.
+        policy: String,
+    },
+    /// Changes the working style.
+    SetStyle(Style),
+    /// Switches the profile `fast` on or off.
+    Fast,
+    /// Asks for [`Event::Status`].
+    Status,
+    /// Ends the partner after writing what is open.
+    Shutdown,
+}
