@@ -4,8 +4,11 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
+pub mod approval;
 mod command;
+pub mod config;
 mod event;
+pub mod sandbox;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
