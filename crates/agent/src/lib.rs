@@ -4,10 +4,13 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
-pub mod diff;
-
+pub mod approval;
 mod command;
+pub mod config;
+pub mod context;
+pub mod diff;
 mod event;
+pub mod sandbox;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
