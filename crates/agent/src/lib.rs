@@ -5,6 +5,7 @@
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
 pub mod diff;
+pub mod edit;
 
 mod command;
 mod event;
