@@ -8,12 +8,21 @@ pub mod approval;
 mod command;
 pub mod config;
 pub mod context;
+pub mod conversation;
+pub mod desk;
 pub mod diff;
+pub mod edit;
 mod event;
+pub mod history;
+pub mod local;
+pub mod pair;
+mod partner;
 pub mod sandbox;
+pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,
 };
+pub use partner::{Partner, PartnerOptions};
