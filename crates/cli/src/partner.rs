@@ -93,6 +93,15 @@ impl PartnerArgs {
     }
 }
 
+/// Ends the private server.
+pub fn stop() -> anyhow::Result<()> {
+    let state = serve::state_directory(None)?;
+    let how = ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
+    let ran = agent::local::stop(&how)?;
+    println!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
+    Ok(())
+}
+
 /// The private server keeps its own state, so that a `flint serve` beside it is not disturbed.
 fn server_arguments(state: &Path, offline: bool) -> Vec<String> {
     let mut arguments = vec!["--state".to_owned(), state.join("partner").display().to_string()];

@@ -59,7 +59,7 @@ pub fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) 
     }
     if !covers_all(text, &old, around.removal) && !outline::items(text).is_empty() {
         let parts = Parts::new(text, path, around);
-        let new = resolve(ChangeKind::Function { text: parts.definitions }, Some(&old))?;
+        let new = functions(path, &parts.definitions, &old)?;
         return Ok(parts.imports.iter().rev().fold(new, |text, line| with_import(text, line)));
     }
     resolve(ChangeKind::WholeFile { text: text.to_owned() }, Some(&old))
@@ -91,8 +91,7 @@ pub fn so_far(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -
     let base = if outline::items(&done).is_empty() {
         old.clone()
     } else {
-        let change = Change { path: path.to_owned(), kind: ChangeKind::Function { text: done } };
-        edit::resolve(&change, Some(&old)).unwrap_or_else(|_| old.clone())
+        functions(path, &done, &old).unwrap_or_else(|_| old.clone())
     };
     let place = outline::items(&base).into_iter().find(|item| item.name == last.name)?;
     let before: String = base.split_inclusive('\n').take(place.first).collect();
@@ -102,6 +101,33 @@ pub fn so_far(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -
         false => format!("{depth}{line}"),
     });
     Some((old, before + &unfinished.collect::<String>()))
+}
+
+/// The text with each of these definitions in the place of the one with the same name; new ones behind the last.
+fn functions(path: &Path, definitions: &str, old: &str) -> Result<String, EditError> {
+    let mut text = old.to_owned();
+    let mut last = None;
+    let lines: Vec<&str> = definitions.split_inclusive('\n').collect();
+    let shallowest = outline::items(definitions).iter().map(|item| item.indent).min().unwrap_or(0);
+    for item in outline::items(definitions).into_iter().filter(|item| item.indent == shallowest) {
+        let new: String = lines[item.first..item.end].concat();
+        let current: Vec<&str> = text.split_inclusive('\n').collect();
+        let same: Vec<outline::Item> = outline::items(&text).into_iter().filter(|old| old.name == item.name).collect();
+        let (first, end) = match same.as_slice() {
+            [one] => (one.first, one.end),
+            [] => {
+                let end = last.unwrap_or(current.len());
+                (end, end)
+            }
+            _ => {
+                let why = format!("`{}` is defined more than once; send the whole file", item.name);
+                return Err(EditError::Unclear { path: path.to_owned(), why });
+            }
+        };
+        last = Some(first + new.lines().count());
+        text = [&current[..first].concat(), &new, &current[end..].concat()].into_iter().cloned().collect();
+    }
+    Ok(text)
 }
 
 /// The parts of a block that go to different places.
@@ -177,14 +203,17 @@ fn covers_all(text: &str, old: &str, removal: bool) -> bool {
     };
     let (new_names, old_names) = (top(text), top(old));
     let kept = old_names.iter().filter(|name| new_names.contains(name)).count();
-    let first = |text: &str| text.lines().find(|line| !line.trim().is_empty()).map(str::to_owned);
+    let head = |text: &str| {
+        let end = outline::items(text).first().map_or(usize::MAX, |item| item.first);
+        text.lines().take(end).filter(|line| !line.trim().is_empty()).count()
+    };
     let all = kept == old_names.len() || (removal && kept * 2 >= old_names.len());
     // Behind the last definition stand examples of use, unless the file had such lines too.
     let tail = |text: &str| {
         let end = outline::items(text).iter().map(|item| item.end).max().unwrap_or(0);
         text.lines().skip(end).any(|line| !line.trim().is_empty())
     };
-    all && first(text) == first(old) && (!tail(text) || tail(old))
+    all && head(text) >= head(old) && (!tail(text) || tail(old))
 }
 
 /// A diff or a patch in a block, hunk after hunk.
