@@ -8,6 +8,7 @@ pub mod approval;
 mod command;
 pub mod config;
 mod event;
+pub mod instructions;
 pub mod sandbox;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
