@@ -14,6 +14,7 @@ pub mod diff;
 pub mod edit;
 mod event;
 pub mod history;
+pub mod instructions;
 pub mod local;
 pub mod pair;
 mod partner;

@@ -35,6 +35,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
     let result = match Command::parse() {
         Command::Exec(args) => exec::run(*args),
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),

@@ -65,6 +65,9 @@ impl PartnerArgs {
             models: names,
             state: state.clone(),
         };
+        let limit = config.config.project_doc_max_bytes;
+        let instructions = agent::instructions::read(sources.user_dir.as_deref(), &root, limit);
+        config.warnings.extend(instructions.warnings);
         let known = |entry: &hub::Entry| (entry.name.clone(), style_of(entry));
         Ok(PartnerOptions {
             root,
@@ -73,8 +76,8 @@ impl PartnerArgs {
             server,
             default_model,
             known_models: store.catalogue().entries().iter().map(known).collect(),
-            instructions: String::new(),
-            instruction_files: Vec::new(),
+            instructions: instructions.text,
+            instruction_files: instructions.files,
             ephemeral: self.ephemeral,
             resume: None,
             output_schema: None,
