@@ -6,6 +6,7 @@
 
 pub mod diff;
 pub mod edit;
+pub mod outline;
 
 mod command;
 mod event;
