@@ -66,7 +66,7 @@ fn examples_are_no_edits() {
 fn a_function_goes_to_its_place_and_brings_its_imports() {
     let world = World::new();
     let new = world.rewrite("import math\n\ndef last(a):\n    return a[-1]\n\n# Example\nprint(last([1, 2]))\n");
-    assert_eq!(new, MODULE.replace("from typing", "import math\nfrom typing").replace("a[1]", "a[-1]"));
+    assert_eq!(new, MODULE.replace("List\n", "List\nimport math\n").replace("a[1]", "a[-1]"));
 }
 
 #[test]
