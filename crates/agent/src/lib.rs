@@ -4,6 +4,9 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
+pub mod diff;
+pub mod edit;
+
 mod command;
 mod event;
 
