@@ -4,11 +4,13 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
+pub mod approval;
+mod command;
+pub mod config;
 pub mod diff;
 pub mod edit;
-
-mod command;
 mod event;
+pub mod sandbox;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
