@@ -10,6 +10,7 @@ pub mod config;
 pub mod diff;
 pub mod edit;
 mod event;
+pub mod instructions;
 pub mod sandbox;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};

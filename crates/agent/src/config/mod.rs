@@ -143,6 +143,15 @@ fn user_dir(env: &HashMap<String, String>) -> Option<PathBuf> {
         .or_else(|| set("HOME").map(|path| path.join(".config/flint")))
 }
 
+/// Where sessions and checkpoints are: `$FLINT_HOME/state`, else `$XDG_STATE_HOME/flint`, else `~/.local/state/flint`.
+pub fn state_dir(env: &HashMap<String, String>) -> Option<PathBuf> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("FLINT_HOME")
+        .map(|path| path.join("state"))
+        .or_else(|| set("XDG_STATE_HOME").filter(|path| path.is_absolute()).map(|path| path.join("flint")))
+        .or_else(|| set("HOME").map(|path| path.join(".local/state/flint")))
+}
+
 /// A configuration and how it came to be.
 #[derive(Clone, Debug)]
 pub struct Loaded {
@@ -154,11 +163,19 @@ pub struct Loaded {
     pub settings: BTreeMap<String, Setting>,
     /// Profiles there are.
     pub profiles: Vec<String>,
-    /// Configuration files that were read. The sandbox protects them.
+    /// Configuration files that were read.
     pub files: Vec<PathBuf>,
+    /// What no command may write: those files, and the folders of configuration, sessions and checkpoints.
+    pub protected: Vec<PathBuf>,
 }
 
 impl Loaded {
+    /// What commands may touch when they work in `workspace`.
+    pub fn sandbox_policy(&self, workspace: &Path) -> sandbox::Policy {
+        let detail = &self.config.sandbox_workspace_write;
+        sandbox::Policy::new(self.config.sandbox_mode, detail, workspace, &self.protected)
+    }
+
     /// Where a value came from.
     pub fn origin(&self, key: &str) -> &Origin {
         self.settings.get(key).map_or(&Origin::Default, |setting| &setting.origin)
@@ -200,7 +217,9 @@ impl Config {
         }
         let warnings = std::mem::take(&mut layers.warnings);
         let profiles = profiles.keys().cloned().collect();
-        Ok(Loaded { config, warnings, settings: layers.settings(), profiles, files })
+        let own = sources.user_dir.clone().into_iter().chain(state_dir(&sources.env));
+        let protected = own.chain(files.iter().cloned()).collect();
+        Ok(Loaded { config, warnings, settings: layers.settings(), profiles, files, protected })
     }
 
     /// The provider in use.
