@@ -11,10 +11,22 @@ pub mod diff;
 pub mod edit;
 mod event;
 pub mod instructions;
+pub mod context;
+pub mod conversation;
+pub mod desk;
+pub mod diff;
+pub mod edit;
+mod event;
+pub mod history;
+pub mod local;
+pub mod pair;
+mod partner;
 pub mod sandbox;
+pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,
 };
+pub use partner::{Partner, PartnerOptions};
