@@ -5,12 +5,9 @@
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
 pub mod approval;
+pub mod candidates;
 mod command;
 pub mod config;
-pub mod diff;
-pub mod edit;
-mod event;
-pub mod instructions;
 pub mod context;
 pub mod conversation;
 pub mod desk;
@@ -18,10 +15,13 @@ pub mod diff;
 pub mod edit;
 mod event;
 pub mod history;
+pub mod instructions;
 pub mod local;
 pub mod pair;
 mod partner;
 pub mod sandbox;
+pub mod tool_loop;
+pub mod tools;
 pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
