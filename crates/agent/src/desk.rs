@@ -17,10 +17,11 @@ use tokio::sync::mpsc;
 use crate::command::{Command, Decision, Prompt, Style};
 use crate::config::Config;
 use crate::conversation::Conversation;
-use crate::event::{Event, Status, TurnUsage};
+use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::local;
 use crate::partner::PartnerOptions;
+use crate::sandbox;
 
 /// Prompts that may wait for the running turn; more are given back.
 const WAITING_MAX: usize = 32;
@@ -189,10 +190,29 @@ impl Desk {
         self.edits
     }
 
-    /// A number for the next request for approval.
-    pub fn next_ask(&mut self) -> u64 {
+    /// Asks the person and waits. A partner without anybody to ask is told no.
+    pub async fn ask(&mut self, what: ApprovalAsk, why: String) -> Decision {
         self.asks += 1;
-        self.asks
+        let ask = self.asks;
+        self.emit(Event::ApprovalAsked(Approval { ask, what, why })).await;
+        let decision = loop {
+            match self.during(std::future::pending::<()>()).await {
+                During::Decide { ask: answered, decision } if answered == ask => break decision,
+                During::Stop => break Decision::Stop,
+                During::Steer(prompt, _) => self.queue(prompt).await,
+                During::Decide { .. } | During::Done(()) => {}
+            }
+        };
+        self.emit(Event::ApprovalSettled { ask }).await;
+        decision
+    }
+
+    /// What commands and edits may touch. The partner's own files and the configuration are protected.
+    pub fn sandbox_policy(&self) -> sandbox::Policy {
+        let config = self.config();
+        let mut protect = self.options.config.files.clone();
+        protect.push(self.options.state.clone());
+        sandbox::Policy::new(config.sandbox_mode, &config.sandbox_workspace_write, &self.options.root, &protect)
     }
 
     /// The model in use.

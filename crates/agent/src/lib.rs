@@ -17,6 +17,7 @@ mod event;
 pub mod history;
 pub mod instructions;
 pub mod local;
+pub mod outline;
 pub mod pair;
 mod partner;
 pub mod sandbox;

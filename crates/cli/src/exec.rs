@@ -10,7 +10,7 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agent::{Command, Event, Outcome, Partner, Prompt};
+use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
@@ -91,7 +91,7 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
         }
     });
     let mut ran = Ran::default();
-    ran.follow(&mut events, follow.as_mut()).await?;
+    ran.follow(&partner, &mut events, follow.as_mut()).await?;
     interrupt.abort();
     partner.send(Command::Diff).await;
     partner.send(Command::Shutdown).await;
@@ -123,10 +123,20 @@ struct Ran {
 
 impl Ran {
     /// Reads events until the turn has ended.
-    async fn follow(&mut self, events: &mut Receiver<Event>, follow: &mut dyn Follow) -> anyhow::Result<()> {
+    ///
+    /// Nobody is there to approve anything, so what needs approval is refused: a pipeline should not wait for ever.
+    async fn follow(
+        &mut self,
+        partner: &Partner,
+        events: &mut Receiver<Event>,
+        follow: &mut dyn Follow,
+    ) -> anyhow::Result<()> {
         while let Some(event) = events.recv().await {
             follow.event(&event)?;
             match event {
+                Event::ApprovalAsked(asked) => {
+                    partner.send(Command::Decide { ask: asked.ask, decision: Decision::No }).await;
+                }
                 Event::Text { delta } => self.text.push_str(&delta),
                 Event::EditFailed { .. } => self.edit_failed = true,
                 Event::EditApplied { .. } => self.edit_failed = false,

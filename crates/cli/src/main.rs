@@ -3,8 +3,10 @@
 mod bandwidth;
 mod bench;
 mod doctor;
+mod exec;
 mod load;
 mod models;
+mod partner;
 mod run;
 mod serve;
 
@@ -16,6 +18,10 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "flint", version)]
 enum Command {
+    /// Do one task without a screen: edit files, print the diff
+    Exec(Box<exec::ExecArgs>),
+    /// End the private server that the partner leaves warm
+    Stop,
     /// Ask a model: one prompt, or a conversation when there is none
     Run(run::RunArgs),
     /// Serve models to editors, agents and other clients
@@ -29,7 +35,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
     let result = match Command::parse() {
+        Command::Exec(args) => exec::run(*args),
+        Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),

@@ -65,6 +65,9 @@ impl PartnerArgs {
             models: names,
             state: state.clone(),
         };
+        let limit = config.config.project_doc_max_bytes;
+        let instructions = agent::instructions::read(sources.user_dir.as_deref(), &root, limit);
+        config.warnings.extend(instructions.warnings);
         let known = |entry: &hub::Entry| (entry.name.clone(), style_of(entry));
         Ok(PartnerOptions {
             root,
@@ -73,8 +76,8 @@ impl PartnerArgs {
             server,
             default_model,
             known_models: store.catalogue().entries().iter().map(known).collect(),
-            instructions: String::new(),
-            instruction_files: Vec::new(),
+            instructions: instructions.text,
+            instruction_files: instructions.files,
             ephemeral: self.ephemeral,
             resume: None,
             output_schema: None,
@@ -91,6 +94,15 @@ impl PartnerArgs {
         }
         Ok(root)
     }
+}
+
+/// Ends the private server.
+pub fn stop() -> anyhow::Result<()> {
+    let state = serve::state_directory(None)?;
+    let how = ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
+    let ran = agent::local::stop(&how)?;
+    println!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
+    Ok(())
 }
 
 /// The private server keeps its own state, so that a `flint serve` beside it is not disturbed.

@@ -95,7 +95,7 @@ impl Draft {
                 }
                 Part::Line(line) => self.line(desk, &line).await,
                 Part::Closed { whole } => {
-                    self.grow(desk).await;
+                    if whole { self.show(desk).await } else { self.grow(desk).await }
                     self.open = false;
                     if let Some(block) = self.blocks.last_mut() {
                         block.whole = whole;
@@ -122,6 +122,18 @@ impl Draft {
             block.path = Some(path.clone());
             block.edit = Some(edit);
             desk.emit(Event::EditStarted { edit, path }).await;
+        }
+    }
+
+    /// Sends the diff of the last block, which is whole.
+    async fn show(&mut self, desk: &mut Desk) {
+        let Some(block) = self.blocks.last() else { return };
+        let (Some(path), Some(edit)) = (&block.path, block.edit) else { return };
+        let around = self.around();
+        if let Ok(new) = place::rewrite(path, &block.head, &block.text, &around) {
+            let old = place::current(path, &around).unwrap_or_default();
+            let (diff, lines) = (diff::unified(&old, &new), diff::lines(&old, &new));
+            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
         }
     }
 

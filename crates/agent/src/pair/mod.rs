@@ -17,11 +17,12 @@ pub use draft::{Block, Draft};
 pub use parser::{Head, Parser, Part};
 pub use prompt::message;
 
-use crate::command::Prompt;
+use crate::approval;
+use crate::command::{Decision, Prompt};
 use crate::context::{self, Gathered, Shown};
 use crate::desk::Desk;
 use crate::edit::{Batch, Change, ChangeKind};
-use crate::event::{Event, Outcome};
+use crate::event::{ApprovalAsk, Event, Outcome};
 use crate::turn::{End, Reply, Step};
 
 /// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
@@ -135,12 +136,11 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
             return Err(failed);
         }
     };
-    if !permitted(desk, &edits).await {
+    if let Err(why) = permitted(desk, &edits).await {
         for (_, edit, path) in edits {
-            let why = "not written, as you decided".to_owned();
-            desk.emit(Event::EditFailed { edit, path: path.clone(), why }).await;
+            desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
         }
-        return Ok(());
+        return Err(NotApplied { why, repairable: false });
     }
     let written = match Batch::resolve(&desk.root(), &changes).and_then(Batch::write) {
         Ok(written) => written,
@@ -184,10 +184,22 @@ fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Chang
     Ok(files.iter().filter(|file| touched.contains(&file.path)).map(change).collect())
 }
 
-/// Asks the person where the configuration wants that.
-async fn permitted(desk: &mut Desk, edits: &[(&Block, u64, &PathBuf)]) -> bool {
-    let _ = (desk, edits);
-    true
+/// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
+async fn permitted(desk: &mut Desk, edits: &[(&Block, u64, &PathBuf)]) -> Result<(), String> {
+    let policy = desk.sandbox_policy();
+    let paths: Vec<PathBuf> = edits.iter().map(|(_, _, path)| (*path).clone()).collect();
+    let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
+    let why = match (refused, desk.config().approval_policy) {
+        (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
+        (None, _) => return Ok(()),
+        (Some(why), approval::Policy::Never) => return Err(why),
+        (Some(why), _) => why,
+    };
+    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(_, edit, _)| *edit).collect(), paths };
+    match desk.ask(what, why).await {
+        Decision::Yes | Decision::Always => Ok(()),
+        Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
+    }
 }
 
 /// The person stopped the answer: nothing is written, and every change says so.
