@@ -8,21 +8,24 @@
 mod checks;
 mod evidence;
 mod scratch;
+mod turn;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::responses::Usage;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 pub use checks::{Checker, Verdict};
 pub use evidence::keep as keep_evidence;
 pub use scratch::{Scratch, ScratchError};
+pub use turn::{LastTry, attempt, choose};
 
 use crate::edit::Written as NewFile;
-use crate::{CandidateRow, CandidateState};
+use crate::{CandidateRow, CandidateState, Event};
 
 /// Candidates of one try; more is an error of the caller.
 pub const COUNT_MAX: usize = 32;
@@ -54,6 +57,8 @@ pub struct Written {
     pub answer: String,
     /// What it changes, or why it cannot be applied.
     pub files: Result<Vec<NewFile>, String>,
+    /// What it cost.
+    pub usage: Usage,
 }
 
 /// Who writes candidates.
@@ -75,6 +80,8 @@ pub struct Tried {
     pub diff: String,
     /// What the checks printed.
     pub output: String,
+    /// What it cost.
+    pub usage: Usage,
 }
 
 /// The smallest candidate that passed, and of equals the first.
@@ -110,24 +117,24 @@ struct Shared<A> {
     /// Equal answers are checked once.
     verdicts: Verdicts,
     rows: Mutex<Vec<CandidateRow>>,
-    progress: mpsc::Sender<Vec<CandidateRow>>,
+    events: mpsc::Sender<Event>,
 }
 
 impl Trial {
-    /// Writes and checks all candidates; rows go to `progress` whenever one changes. Dropping the future ends everything.
-    pub async fn run<A: Author>(self, author: A, progress: mpsc::Sender<Vec<CandidateRow>>) -> Vec<Tried> {
+    /// Writes and checks all candidates; `events` hears whenever one changes. Dropping the future ends everything.
+    pub async fn run<A: Author>(self, author: A, events: mpsc::Sender<Event>) -> Vec<Tried> {
         let count = self.count.clamp(1, COUNT_MAX);
         let row = |candidate| CandidateRow { candidate, state: CandidateState::Writing, lines: (0, 0), ms: 0 };
         let rows: Vec<CandidateRow> = (1..=count).map(row).collect();
         let permits = Semaphore::new(self.checks_at_once.max(1));
-        let _ = progress.send(rows.clone()).await;
+        let _ = events.send(Event::Candidates { rows: rows.clone(), best: None }).await;
         let shared = Arc::new(Shared {
             trial: self,
             author,
             permits,
             verdicts: Verdicts::default(),
             rows: Mutex::new(rows),
-            progress,
+            events,
         });
         let mut tasks = JoinSet::new();
         for candidate in 1..=count {
@@ -147,9 +154,9 @@ impl<A: Author> Shared<A> {
     async fn one(&self, candidate: usize) -> Tried {
         let begun = Instant::now();
         let sampling = Sampling::of(candidate, self.trial.temperature);
-        let Written { answer, files } = match self.author.write(sampling).await {
+        let Written { answer, files, usage } = match self.author.write(sampling).await {
             Ok(written) => written,
-            Err(why) => Written { answer: String::new(), files: Err(why) },
+            Err(why) => Written { answer: String::new(), files: Err(why), usage: Usage::default() },
         };
         let mut tried = Tried {
             row: CandidateRow { candidate, state: CandidateState::Checking, lines: (0, 0), ms: 0 },
@@ -157,6 +164,7 @@ impl<A: Author> Shared<A> {
             files: Vec::new(),
             diff: String::new(),
             output: String::new(),
+            usage,
         };
         match files {
             Err(why) => tried.row.state = CandidateState::NotApplied { why },
@@ -211,7 +219,7 @@ impl<A: Author> Shared<A> {
             rows[index] = row;
             rows.clone()
         };
-        let _ = self.progress.send(rows).await;
+        let _ = self.events.send(Event::Candidates { rows, best: None }).await;
     }
 }
 

@@ -8,6 +8,7 @@ mod calls;
 mod conversation;
 mod listen;
 mod repeats;
+mod turn;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,6 +18,8 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 pub use conversation::Conversation;
+pub use turn::turn;
+
 use listen::Heard;
 use repeats::Repeats;
 

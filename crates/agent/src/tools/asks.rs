@@ -1,7 +1,8 @@
 //! Questions to the person that wait for an answer. The asker waits here; the answer comes through the partner's commands.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -10,24 +11,21 @@ use crate::{Approval, ApprovalAsk, Decision, Event};
 /// Open questions of a session.
 #[derive(Default)]
 pub struct Asks {
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    last: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<Decision>>,
+    numbers: Arc<AtomicU64>,
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Decision>>>,
 }
 
 impl Asks {
+    /// Questions that take their numbers from here.
+    pub fn new(numbers: Arc<AtomicU64>) -> Self {
+        Self { numbers, waiting: Mutex::default() }
+    }
+
     /// Asks and waits. `No` when nobody can answer any more.
     pub async fn ask(&self, events: &mpsc::Sender<Event>, what: ApprovalAsk, why: String) -> Decision {
-        let (ask, answer) = self.with(|open| {
-            let (sender, answer) = oneshot::channel();
-            open.last += 1;
-            open.waiting.insert(open.last, sender);
-            (open.last, answer)
-        });
+        let ask = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.with(|waiting| waiting.insert(ask, sender));
         // Taken back should the asker be dropped while it waits.
         let _guard = Waiting { asks: self, ask };
         if events.send(Event::ApprovalAsked(Approval { ask, what, why })).await.is_err() {
@@ -40,18 +38,18 @@ impl Asks {
 
     /// Answers a question. False when it is not open.
     pub fn decide(&self, ask: u64, decision: Decision) -> bool {
-        self.with(|open| open.waiting.remove(&ask)).is_some_and(|sender| sender.send(decision).is_ok())
+        self.with(|waiting| waiting.remove(&ask)).is_some_and(|sender| sender.send(decision).is_ok())
     }
 
     /// Answers whatever is open, as when the person redirects or stops the turn instead of answering.
     pub fn decide_all(&self, decision: Decision) {
-        for (_, sender) in self.with(|open| std::mem::take(&mut open.waiting)) {
+        for (_, sender) in self.with(std::mem::take) {
             let _ = sender.send(decision);
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Open) -> T) -> T {
-        work(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<u64, oneshot::Sender<Decision>>) -> T) -> T {
+        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -62,14 +60,12 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.asks.with(|open| open.waiting.remove(&self.ask));
+        self.asks.with(|waiting| waiting.remove(&self.ask));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn command() -> ApprovalAsk {

@@ -2,7 +2,7 @@
 //! all files of a call are written or none is, so a model that misremembers a file gets an error and not a broken file.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 
 use super::shell::EditRule;
@@ -46,7 +46,9 @@ impl Tools {
         let tools = Arc::clone(self);
         let written = off_thread(move || {
             (tools.options.before_change)();
-            batch.write()
+            let written = batch.write()?;
+            tools.written.lock().unwrap_or_else(PoisonError::into_inner).extend(written.iter().cloned());
+            Ok(written)
         });
         let written = written.await;
         for (&edit, file) in edits.iter().zip(&files) {

@@ -13,8 +13,8 @@ mod schema;
 mod shell;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -29,6 +29,7 @@ pub use shell::ShellRules;
 use schema::Request;
 
 use crate::Event;
+use crate::edit::Written;
 
 /// What the tools work on and through.
 pub struct ToolsOptions {
@@ -52,6 +53,8 @@ pub struct ToolsOptions {
 pub struct Tools {
     options: ToolsOptions,
     call_numbers: AtomicU64,
+    /// Files written since somebody asked.
+    written: Mutex<Vec<Written>>,
 }
 
 /// One call of a model.
@@ -104,12 +107,22 @@ pub enum Interrupt {
 impl Tools {
     /// The tools of a new session.
     pub fn new(options: ToolsOptions) -> Self {
-        Self { options, call_numbers: AtomicU64::new(1) }
+        Self { options, call_numbers: AtomicU64::new(1), written: Mutex::default() }
     }
 
     /// What a request's `tools` says.
     pub fn specs(&self) -> Vec<Value> {
         schema::specs(self.options.patch)
+    }
+
+    /// Another policy of approval from now on.
+    pub fn set_policy(&self, policy: crate::approval::Policy) {
+        self.options.shell.set_policy(policy);
+    }
+
+    /// The files that edits have written since the last time.
+    pub fn take_written(&self) -> Vec<Written> {
+        std::mem::take(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Open questions to the person.
