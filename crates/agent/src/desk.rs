@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use client::Client;
@@ -20,7 +22,9 @@ use crate::conversation::Conversation;
 use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::local;
+use crate::candidates::LastTry;
 use crate::partner::PartnerOptions;
+use crate::tools::Tools;
 use crate::sandbox;
 
 /// Prompts that may wait for the running turn; more are given back.
@@ -50,8 +54,12 @@ pub struct Desk {
     inbox: mpsc::Receiver<Command>,
     connected: Option<(String, Client)>,
     warned: Vec<String>,
-    edits: u64,
-    asks: u64,
+    edits: Arc<AtomicU64>,
+    asks: Arc<AtomicU64>,
+    /// The tools of the agent style, once used.
+    pub tools: Option<Arc<Tools>>,
+    /// The candidates a person may choose from.
+    pub last_try: Option<LastTry>,
 }
 
 /// What ended a wait.
@@ -93,8 +101,10 @@ impl Desk {
             inbox,
             connected: None,
             warned: Vec::new(),
-            edits: 0,
-            asks: 0,
+            edits: Arc::new(AtomicU64::new(1)),
+            asks: Arc::new(AtomicU64::new(1)),
+            tools: None,
+            last_try: None,
         }
     }
 
@@ -184,16 +194,29 @@ impl Desk {
         }
     }
 
+    /// The line to the person, for work that runs beside the desk.
+    pub fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    /// Where numbers of edits come from.
+    pub fn edit_numbers(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.edits)
+    }
+
+    /// Where numbers of questions come from.
+    pub fn ask_numbers(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.asks)
+    }
+
     /// A number for the next edit.
     pub fn next_edit(&mut self) -> u64 {
-        self.edits += 1;
-        self.edits
+        self.edits.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Asks the person and waits. A partner without anybody to ask is told no.
     pub async fn ask(&mut self, what: ApprovalAsk, why: String) -> Decision {
-        self.asks += 1;
-        let ask = self.asks;
+        let ask = self.asks.fetch_add(1, Ordering::Relaxed);
         self.emit(Event::ApprovalAsked(Approval { ask, what, why })).await;
         let decision = loop {
             match self.during(std::future::pending::<()>()).await {

@@ -5,6 +5,7 @@
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
 pub mod approval;
+pub mod candidates;
 mod command;
 pub mod config;
 pub mod context;
@@ -20,6 +21,8 @@ pub mod outline;
 pub mod pair;
 mod partner;
 pub mod sandbox;
+pub mod tool_loop;
+pub mod tools;
 pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};

@@ -12,7 +12,7 @@ use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
 use crate::history::History;
 use crate::local::ServerHow;
-use crate::pair;
+use crate::{candidates, pair, tool_loop};
 
 /// Commands that may wait while the partner is busy with one; the sender waits after that.
 const COMMANDS_MAX: usize = 64;
@@ -111,6 +111,16 @@ async fn obey(desk: &mut Desk, command: Command) {
         }
         Command::Model { name } => model(desk, &name).await,
         Command::SetStyle(style) => desk.options.config.config.style = Some(style),
+        Command::Try { count, check, prompt } => {
+            begin(desk, &prompt.text).await;
+            let outcome = candidates::attempt(desk, count, check, &prompt).await;
+            end(desk, outcome).await;
+        }
+        Command::Choose { candidate } => {
+            begin(desk, &format!("candidate {candidate}")).await;
+            let outcome = candidates::choose(desk, candidate).await;
+            end(desk, outcome).await;
+        }
         // Nothing is under way that these could be about.
         Command::Stop | Command::Decide { .. } => {}
         other => desk.trouble(format!("{other:?} is not done yet")).await,
@@ -119,19 +129,26 @@ async fn obey(desk: &mut Desk, command: Command) {
 
 /// One turn from what was asked to its end.
 async fn turn(desk: &mut Desk, prompt: &Prompt) {
-    desk.turn += 1;
-    desk.usage = TurnUsage::default();
-    let turn = desk.turn;
-    desk.history.begin(turn, &prompt.text);
-    desk.emit(Event::TurnStarted { turn, text: prompt.text.clone() }).await;
+    begin(desk, &prompt.text).await;
     let outcome = match desk.style() {
         Style::Pair => pair::turn(desk, prompt).await,
-        Style::Agent => Outcome::Failed { why: "the agent style is not there yet; use style = \"pair\"".to_owned() },
+        Style::Agent => tool_loop::turn(desk, prompt).await,
     };
+    end(desk, outcome).await;
+}
+
+async fn begin(desk: &mut Desk, text: &str) {
+    desk.turn += 1;
+    desk.usage = TurnUsage::default();
+    desk.history.begin(desk.turn, text);
+    desk.emit(Event::TurnStarted { turn: desk.turn, text: text.to_owned() }).await;
+}
+
+async fn end(desk: &mut Desk, outcome: Outcome) {
     desk.usage.total_ms = desk.elapsed_ms();
     desk.status.last = desk.usage.clone();
     let usage = desk.usage.clone();
-    desk.emit(Event::TurnEnded { turn, outcome, usage }).await;
+    desk.emit(Event::TurnEnded { turn: desk.turn, outcome, usage }).await;
 }
 
 async fn model(desk: &mut Desk, name: &str) {

@@ -8,6 +8,7 @@ mod draft;
 mod parser;
 mod place;
 mod prompt;
+mod sample;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 pub use draft::{Block, Draft};
 pub use parser::{Head, Parser, Part};
 pub use prompt::message;
+pub use sample::Question;
 
 use crate::approval;
 use crate::command::{Decision, Prompt};
