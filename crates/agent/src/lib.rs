@@ -4,6 +4,7 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
+pub mod checkpoint;
 pub mod diff;
 pub mod edit;
 pub mod outline;
