@@ -144,6 +144,7 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
         }
         return Err(NotApplied { why, repairable: false });
     }
+    desk.history.ready().await;
     let written = match Batch::resolve(&desk.root(), &changes).and_then(Batch::write) {
         Ok(written) => written,
         Err(error) => {
