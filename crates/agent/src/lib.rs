@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod diff;
 pub mod edit;
 pub mod outline;
+pub mod session;
 
 mod command;
 mod event;
