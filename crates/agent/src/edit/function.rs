@@ -387,8 +387,13 @@ impl<'a> Merge<'a> {
 
     fn shifted(&self, lines: &[&str], from: &str, to: &str) -> Vec<String> {
         let tabs = self.old.iter().filter(|line| line.starts_with('\t')).count();
-        let tabbed = tabs * 2 > self.old.iter().filter(|line| line.starts_with([' ', '\t'])).count();
-        let step = lines.iter().filter_map(|line| line.strip_prefix(from)).map(indent).filter(|own| !own.is_empty());
+        let spaced = !lines.iter().any(|line| indent(line).contains('\t'));
+        let tabbed = spaced && tabs * 2 > self.old.iter().filter(|line| line.starts_with([' ', '\t'])).count();
+        let step = lines
+            .iter()
+            .filter_map(|line| line.strip_prefix(from).filter(|line| !line.trim_start().starts_with('*')))
+            .map(indent)
+            .filter(|own| !own.is_empty());
         let step = step.map(str::len).min().unwrap_or(4);
         let shift = |line: &&str| {
             if line.trim().is_empty() {
