@@ -159,12 +159,15 @@ fn end_descendants() {
     for _ in 0..1000 {
         let me = rustix::process::getpid();
         let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
-        let pids = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        for pid in pids {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-        if rustix::process::wait(WaitOptions::empty()).is_err() {
+        let pids: Vec<Pid> = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+        if pids.is_empty() {
             return;
+        }
+        for pid in &pids {
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+        }
+        for pid in pids {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
         }
     }
 }
