@@ -105,7 +105,10 @@ fn enter_namespaces(rules: &Rules) -> Result<(), String> {
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))?;
+    let folder = std::env::current_dir().map_err(|error| told("the current folder", error))?;
     mounts::arrange(rules)?;
+    // The folder we stand in is still that of the old, now read-only mount; the same path leads to the new one.
+    std::env::set_current_dir(folder).map_err(|error| told("the current folder", error))?;
     if !rules.network {
         mounts::loopback_up()?;
     }

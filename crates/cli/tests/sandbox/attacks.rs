@@ -136,8 +136,9 @@ pub const ATTACKS: &[(&str, Attack)] = &[
 /// What Landlock alone does not cover; `Enforcement::Landlock` says so.
 pub const BEYOND_LANDLOCK: &[&str] = &["change the mode outside", "change the time outside", "end another process"];
 
-/// What would harm this machine if it worked.
-pub const NEVER_WITHOUT: &[&str] = &["make everything writable again"];
+/// What is not tried without a sandbox: the one would change this machine, the other's success depends on who the first
+/// process is (some are closed even to root).
+pub const NEVER_WITHOUT: &[&str] = &["make everything writable again", "write by the first process's root"];
 
 /// What only root can do even without a sandbox, or only where the kernel allows it.
 pub const FOR_ROOT: &[&str] = &[
@@ -147,7 +148,6 @@ pub const FOR_ROOT: &[&str] = &[
     "change the root",
     "set a kernel parameter",
     "make a user namespace",
-    "write by the first process's root",
 ];
 
 fn below(root: &str, path: &Path) -> PathBuf {
