@@ -2,12 +2,14 @@
 
 mod bandwidth;
 mod bench;
+mod config;
 mod doctor;
 mod exec;
 mod load;
 mod models;
 mod partner;
 mod run;
+mod sandbox;
 mod serve;
 
 use std::process::ExitCode;
@@ -32,9 +34,14 @@ enum Command {
     Models(models::ModelsArgs),
     /// Show what this machine offers and what stands in the way
     Doctor(doctor::DoctorArgs),
+    /// Show the configuration and where each value came from
+    Config(config::ConfigArgs),
+    /// Run one command in the sandbox, or say what it enforces here
+    Sandbox(sandbox::SandboxArgs),
 }
 
 fn main() -> ExitCode {
+    // The sandbox starts this program again, and must find nothing opened and no thread started.
     if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
         return ExitCode::from(code);
     }
@@ -46,6 +53,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Sandbox(args) => sandbox::run(args),
     };
     match result {
         Ok(code) => code,
