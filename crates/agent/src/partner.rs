@@ -161,4 +161,3 @@ async fn model(desk: &mut Desk, name: &str) {
     desk.disconnect();
     desk.emit_status().await;
 }
-
