@@ -6,6 +6,7 @@
 
 pub mod approval;
 pub mod candidates;
+pub mod checkpoint;
 mod command;
 pub mod config;
 pub mod context;
@@ -21,6 +22,7 @@ pub mod outline;
 pub mod pair;
 mod partner;
 pub mod sandbox;
+pub mod session;
 pub mod tool_loop;
 pub mod tools;
 pub mod turn;
