@@ -16,16 +16,16 @@ use client::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::candidates::LastTry;
 use crate::command::{Command, Decision, Prompt, Style};
 use crate::config::Config;
 use crate::conversation::Conversation;
 use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::local;
-use crate::candidates::LastTry;
 use crate::partner::PartnerOptions;
-use crate::tools::Tools;
 use crate::sandbox;
+use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.
 const WAITING_MAX: usize = 32;

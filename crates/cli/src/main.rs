@@ -1,5 +1,6 @@
 //! The `flint` binary: arguments and glue.
 
+mod attempt;
 mod bandwidth;
 mod bench;
 mod config;
@@ -22,6 +23,8 @@ use clap::Parser;
 enum Command {
     /// Do one task without a screen: edit files, print the diff
     Exec(Box<exec::ExecArgs>),
+    /// Make several candidates for a task, check each, offer the smallest that passes
+    Try(Box<attempt::TryArgs>),
     /// End the private server that the partner leaves warm
     Stop,
     /// Ask a model: one prompt, or a conversation when there is none
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     }
     let result = match Command::parse() {
         Command::Exec(args) => exec::run(*args),
+        Command::Try(args) => attempt::run(*args),
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),

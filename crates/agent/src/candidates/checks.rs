@@ -219,7 +219,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("a/src")).unwrap();
         std::fs::write(root.path().join("a/Cargo.toml"), "[package]\nedition = \"2024\"\n").unwrap();
-        let line = |path: &str, given| compile(root.path(), Path::new(path), given).map(|step| (step.line, step.folder));
+        let line =
+            |path: &str, given| compile(root.path(), Path::new(path), given).map(|step| (step.line, step.folder));
         let rust = line("a/src/lib.rs", None).unwrap();
         assert_eq!(rust, ("cargo check --quiet --offline --all-targets".to_owned(), PathBuf::from("a")));
         assert_eq!(line("a/src/lib.rs", Some("cargo test")), None, "cargo test compiles anyway");

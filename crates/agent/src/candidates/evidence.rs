@@ -32,7 +32,9 @@ pub fn keep(folder: &Path, task: &str, tried: &[Tried]) -> io::Result<PathBuf> {
 
 fn forget_old(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
-    let is_ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
+    let is_ours = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
+    };
     let mut kept: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_ours).collect();
     kept.sort();
     for old in kept.iter().rev().skip(KEPT_MAX) {

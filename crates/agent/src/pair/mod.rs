@@ -115,7 +115,8 @@ fn settings(desk: &Desk, files: &[Shown]) -> Value {
         settings["max_output_tokens"] = json!(OUTPUT_TOKENS_MIN.max(largest / BYTES_PER_TOKEN + 512));
     }
     if let Some(schema) = &desk.options.output_schema {
-        settings["text"] = json!({"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": schema}});
+        settings["text"] =
+            json!({"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": schema}});
     }
     let target = files.iter().find(|file| !context::files::is_test(&file.path)).or(files.first());
     if let Some(file) = target.filter(|_| config.is_local()) {
@@ -183,7 +184,8 @@ fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Chang
             touched.push(path.clone());
         }
     }
-    let change = |file: &Shown| Change { path: file.path.clone(), kind: ChangeKind::WholeFile { text: file.text.clone() } };
+    let change =
+        |file: &Shown| Change { path: file.path.clone(), kind: ChangeKind::WholeFile { text: file.text.clone() } };
     Ok(files.iter().filter(|file| touched.contains(&file.path)).map(change).collect())
 }
 

@@ -27,7 +27,8 @@ impl Pending {
     /// A call as it is read off the stream. It begins at once when it only looks and nothing before it changes anything.
     pub fn new(call: ToolCall, before: &[Self], tools: &Arc<Tools>) -> Self {
         let begins = before.len() < TOGETHER_MAX && before.iter().all(|other| other.early.is_some());
-        let early = (begins && Tools::only_looks(&call)).then(|| start(tools, &call, watch::channel(Interrupt::None).1));
+        let early =
+            (begins && Tools::only_looks(&call)).then(|| start(tools, &call, watch::channel(Interrupt::None).1));
         Self { call, early }
     }
 }

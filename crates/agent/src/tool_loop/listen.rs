@@ -206,7 +206,8 @@ impl Turn<'_> {
             self.usage.rejected_prediction_tokens += usage.output_tokens_details.rejected_prediction_tokens;
             let seconds = listener.first_delta.map_or(0.0, |first| first.elapsed().as_secs_f64());
             let seen = (seconds > 0.0).then(|| usage.output_tokens as f64 / seconds);
-            let told = response.flint.as_ref().and_then(|flint| flint.timings.as_ref()).map(|timings| timings.decode_rate);
+            let told =
+                response.flint.as_ref().and_then(|flint| flint.timings.as_ref()).map(|timings| timings.decode_rate);
             self.usage.decode_rate = told.or(seen);
         }
         self.last = Some(Box::new(response.clone()));

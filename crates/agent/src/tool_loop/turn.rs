@@ -94,7 +94,8 @@ fn tools(desk: &mut Desk) -> Arc<Tools> {
 
 fn settings(desk: &Desk) -> Map<String, Value> {
     let project = &desk.options.instructions;
-    let instructions = if project.is_empty() { INSTRUCTIONS.to_owned() } else { format!("{INSTRUCTIONS}\n\n{project}") };
+    let instructions =
+        if project.is_empty() { INSTRUCTIONS.to_owned() } else { format!("{INSTRUCTIONS}\n\n{project}") };
     let body = desk.body(&instructions, Value::Null);
     let mut settings = match body {
         Value::Object(settings) => settings,

@@ -2,8 +2,8 @@
 //! all files of a call are written or none is, so a model that misremembers a file gets an error and not a broken file.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use super::shell::EditRule;
 use super::{ToolResult, Tools};

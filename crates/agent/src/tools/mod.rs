@@ -173,7 +173,10 @@ impl Tools {
     }
 
     /// Disks are waited for on a thread that may wait.
-    async fn blocking(self: &Arc<Self>, work: impl FnOnce(&Self) -> Result<String, String> + Send + 'static) -> ToolResult {
+    async fn blocking(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<String, String> + Send + 'static,
+    ) -> ToolResult {
         let tools = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || work(&tools)).await;
         ToolResult::of(done.unwrap_or_else(|error| Err(format!("the tool broke: {error}; try another way"))))

@@ -66,9 +66,12 @@ fn patch_spec(patch: PatchTool) -> Value {
         `*** Delete File: path`; then `*** End Patch`.";
     match patch {
         PatchTool::FreeText => json!({"type": "custom", "name": "apply_patch", "description": FORMAT}),
-        PatchTool::Function => {
-            function("apply_patch", FORMAT, json!({"input": {"type": "string", "description": "the patch"}}), &["input"])
-        }
+        PatchTool::Function => function(
+            "apply_patch",
+            FORMAT,
+            json!({"input": {"type": "string", "description": "the patch"}}),
+            &["input"],
+        ),
     }
 }
 
@@ -252,7 +255,11 @@ impl CommandLine {
 /// A word as a shell reads it back unchanged.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 impl PlanArguments {

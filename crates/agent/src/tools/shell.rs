@@ -127,7 +127,8 @@ impl Tools {
 
 /// Whether a failure looks like the sandbox's doing.
 fn looks_refused(ran: &Ran) -> bool {
-    let signs = ["ermission denied", "ead-only file system", "peration not permitted", "etwork is unreachable", "resolve host"];
+    let signs =
+        ["ermission denied", "ead-only file system", "peration not permitted", "etwork is unreachable", "resolve host"];
     ran.exit_code.is_some_and(|code| code != 0) && signs.iter().any(|sign| ran.output.contains(sign))
 }
 

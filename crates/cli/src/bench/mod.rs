@@ -5,6 +5,8 @@
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
 mod figures;
+mod fix;
+mod partner;
 mod peer;
 mod report;
 mod serve;
@@ -67,12 +69,19 @@ pub struct BenchArgs {
 enum What {
     /// What the server adds: turns, streams, sessions, steering, crowds and restarts
     Serve(serve::ServeBenchArgs),
+    /// How many broken functions the partner repairs
+    Fix(fix::FixArgs),
+    /// What the partner adds to a model that answers at once
+    Partner(partner::PartnerBenchArgs),
 }
 
 /// Runs the benchmark.
 pub fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if let Some(What::Serve(args)) = args.what {
-        return serve::run(args);
+    match args.what {
+        Some(What::Serve(args)) => return serve::run(args),
+        Some(What::Fix(args)) => return fix::run(args),
+        Some(What::Partner(args)) => return partner::run(args),
+        None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
     if args.kernels {

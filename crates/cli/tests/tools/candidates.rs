@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::candidates::{Author, Checker, Sampling, Trial, Tried, Written, best, keep_evidence};
 use agent::edit::Written as NewFile;
-use agent::{CandidateRow, CandidateState};
+use agent::{CandidateRow, CandidateState, Event};
 use tokio::sync::mpsc;
 
 use crate::commands;
@@ -21,10 +21,10 @@ impl Author for Scripted {
     async fn write(&self, sampling: Sampling) -> Result<Written, String> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let text = self.texts[sampling.seed as usize - 1];
-        let files = text.ok_or_else(|| "no code in the answer".to_owned()).map(|text| {
-            vec![NewFile { path: "a.py".into(), old: Some(OLD.to_owned()), new: Some(text.to_owned()) }]
-        });
-        Ok(Written { answer: text.unwrap_or("Sorry.").to_owned(), files })
+        let files = text
+            .ok_or_else(|| "no code in the answer".to_owned())
+            .map(|text| vec![NewFile { path: "a.py".into(), old: Some(OLD.to_owned()), new: Some(text.to_owned()) }]);
+        Ok(Written { answer: text.unwrap_or("Sorry.").to_owned(), files, usage: Default::default() })
     }
 }
 
@@ -34,7 +34,10 @@ const LARGE: &str = "def f(a):\n    b = a\n    b += a\n    return b\n";
 const WRONG: &str = "def f(a):\n    return 3 * a\n";
 const BROKEN: &str = "def f(a)\n    return 2 * a\n";
 
-async fn attempt(texts: &[Option<&'static str>], check: &str) -> (Vec<Tried>, Vec<Vec<CandidateRow>>, tempfile::TempDir) {
+async fn attempt(
+    texts: &[Option<&'static str>],
+    check: &str,
+) -> (Vec<Tried>, Vec<Vec<CandidateRow>>, tempfile::TempDir) {
     let (workspace, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::write(workspace.path().join("a.py"), OLD).unwrap();
     let (progress, mut heard) = mpsc::channel(1000);
@@ -56,12 +59,15 @@ async fn attempt(texts: &[Option<&'static str>], check: &str) -> (Vec<Tried>, Ve
     let tried = trial.run(author, progress).await;
     assert_eq!(asked.load(Ordering::Relaxed), texts.len());
     let mut rows = Vec::new();
-    while let Ok(row) = heard.try_recv() {
-        rows.push(row);
+    while let Ok(Event::Candidates { rows: now, .. }) = heard.try_recv() {
+        rows.push(now);
     }
     assert_eq!(std::fs::read_to_string(workspace.path().join("a.py")).unwrap(), OLD, "the workspace is only read");
     assert_eq!(std::fs::read_dir(workspace.path()).unwrap().count(), 1, "and nothing is left in it");
-    let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().filter(|entry| entry.as_ref().unwrap().file_name() != "build").collect();
+    let left: Vec<_> = std::fs::read_dir(place.path())
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name() != "build")
+        .collect();
     assert!(left.is_empty(), "copies are removed: {left:?}");
     (tried, rows, workspace)
 }
@@ -73,10 +79,14 @@ async fn the_smallest_that_passes_is_offered() {
     let texts = [Some(WRONG), Some(LARGE), None, Some(BROKEN), Some(SMALL), Some(OLD)];
     let (tried, rows, _workspace) = attempt(&texts, CHECK).await;
     let states: Vec<_> = tried.iter().map(|tried| &tried.row.state).collect();
-    assert!(matches!(states[0], CandidateState::Failed { check, output } if check == "check" && output.contains("AssertionError")));
+    assert!(
+        matches!(states[0], CandidateState::Failed { check, output } if check == "check" && output.contains("AssertionError"))
+    );
     assert_eq!((states[1], states[4]), (&CandidateState::Passed, &CandidateState::Passed));
     assert!(matches!(states[2], CandidateState::NotApplied { why } if why.contains("no code")));
-    assert!(matches!(states[3], CandidateState::Failed { check, output } if check == "compile" && output.contains("SyntaxError")));
+    assert!(
+        matches!(states[3], CandidateState::Failed { check, output } if check == "compile" && output.contains("SyntaxError"))
+    );
     assert!(matches!(states[5], CandidateState::NotApplied { why } if why.contains("changes nothing")));
     assert_eq!(best(&tried).unwrap().row.candidate, 5);
     assert_eq!(tried[4].row.lines, (1, 1));
@@ -139,6 +149,10 @@ async fn a_formatted_project_gets_a_formatted_candidate() {
         let files = vec![NewFile { path: "a.rs".into(), old: Some(old.to_owned()), new: Some(new.to_owned()) }];
         let verdict = checker.check(workspace.path(), files).await;
         assert_eq!(verdict.state, CandidateState::Passed, "{}", verdict.output);
-        assert_eq!(verdict.files[0].new.as_deref(), Some(want), "a file that was not formatted stays as it was written");
+        assert_eq!(
+            verdict.files[0].new.as_deref(),
+            Some(want),
+            "a file that was not formatted stays as it was written"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The tools, the tool loop and candidates with the real sandbox, whose helper is the real binary.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
+mod attempt;
 mod candidates;
 mod tool_loop;
 

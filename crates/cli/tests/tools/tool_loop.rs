@@ -68,7 +68,8 @@ impl Player {
     }
 
     fn output(&self, call_id: &str) -> String {
-        let item = self.conversation.items().iter().find(|item| item["call_id"] == call_id && item["output"].is_string());
+        let item =
+            self.conversation.items().iter().find(|item| item["call_id"] == call_id && item["output"].is_string());
         item.unwrap_or_else(|| panic!("{call_id} has no result: {:#?}", self.conversation.items()))["output"]
             .as_str()
             .unwrap()
@@ -84,7 +85,9 @@ impl Peer {
             head.push(stream.read_u8().await.unwrap());
         }
         let head = String::from_utf8(head).unwrap();
-        let key = head.lines().find_map(|line| line.to_lowercase().starts_with("sec-websocket-key: ").then(|| line[19..].trim()));
+        let key = head
+            .lines()
+            .find_map(|line| line.to_lowercase().starts_with("sec-websocket-key: ").then(|| line[19..].trim()));
         let key = derive_accept_key(key.unwrap().as_bytes());
         let reply = format!(
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
@@ -157,7 +160,11 @@ async fn tool_began(heard: &mut mpsc::Receiver<Event>) {
 }
 
 /// Plays both sides. The limit only turns a hang into a failure.
-async fn play<S: Future>(player: &mut Player, control: &mut mpsc::Receiver<Control>, server: S) -> (LoopEnd, S::Output) {
+async fn play<S: Future>(
+    player: &mut Player,
+    control: &mut mpsc::Receiver<Control>,
+    server: S,
+) -> (LoopEnd, S::Output) {
     let turn = player.looped.run(&mut player.conversation, control, Instant::now());
     let both = async { tokio::join!(turn, server) };
     tokio::time::timeout(Duration::from_secs(30), both).await.expect("neither side may hang")
@@ -298,7 +305,12 @@ async fn a_stop_keeps_what_there_is_and_answers_every_call() {
     let mut heard = std::mem::replace(&mut player.heard, mpsc::channel(1).1);
     let (end, ()) = play(&mut player, &mut control, async {
         let mut peer = Peer::accept(&listener).await;
-        peer.answer(&[message("Running."), call("1", "shell", json!({"command": "sleep 60"})), call("2", "list", json!({}))]).await;
+        peer.answer(&[
+            message("Running."),
+            call("1", "shell", json!({"command": "sleep 60"})),
+            call("2", "list", json!({})),
+        ])
+        .await;
         tool_began(&mut heard).await;
         stop.send(Control::Stop).await.unwrap();
     })
@@ -351,7 +363,8 @@ async fn a_command_waits_for_permission() {
     })
     .await;
     assert_eq!(end.outcome, Outcome::Stopped);
-    let made: Vec<bool> = ["one", "two", "three", "four"].iter().map(|name| player.root.path().join(name).exists()).collect();
+    let made: Vec<bool> =
+        ["one", "two", "three", "four"].iter().map(|name| player.root.path().join(name).exists()).collect();
     assert_eq!(made, [false, true, true, false], "no, always, remembered, stop");
     drop(player.looped);
     assert_eq!(person.await.unwrap(), 0, "every question was asked");

@@ -97,7 +97,6 @@ pub fn run(args: FixArgs) -> Result<()> {
         }
         results.add(&task.id, line)?;
     }
-    partner.stop();
     println!("{}", results.summary(&args, language));
     Ok(())
 }
@@ -155,6 +154,13 @@ impl<'a> Partner<'a> {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "flint".into()));
         command.current_dir(folder).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
+        if let Some(home) = std::env::var_os("FLINT_HOME") {
+            // It would bring its own state and configuration; only its models are wanted.
+            let data = self.place.join("data");
+            let _ = fs::create_dir_all(&data);
+            let _ = std::os::unix::fs::symlink(home, data.join("flint"));
+            command.env_remove("FLINT_HOME").env("XDG_DATA_HOME", data);
+        }
         command
     }
 
@@ -162,7 +168,7 @@ impl<'a> Partner<'a> {
     fn repair(&self, task: &Task, grader: &Grader) -> Result<Value> {
         let folder = self.place.join("work");
         let _ = fs::remove_dir_all(&folder);
-        task.write(&folder, &task.module)?;
+        task.write(&folder, &task.module, grader.lock())?;
         let mut command = self.flint(&folder);
         match self.args.candidates {
             None => command.args(["exec", "--json"]),
@@ -182,6 +188,7 @@ impl<'a> Partner<'a> {
         let graded = grader.passes(task, &module)?;
         let outcome = match (changed, ran.exit_code) {
             (true, _) => "applied",
+            (false, Some(0)) if ran.wrote_the_same() => "unchanged",
             (false, Some(0)) if !ran.said_why() => "silent",
             (false, _) => "reported",
         };
@@ -190,8 +197,11 @@ impl<'a> Partner<'a> {
             "why": if graded.passed { String::new() } else { graded.output },
             "said": if changed { Vec::new() } else { ran.last_lines() }}))
     }
+}
 
-    fn stop(&self) {
+impl Drop for Partner<'_> {
+    /// The private server of this run serves nobody else.
+    fn drop(&mut self) {
         let _ = self.flint(self.place).arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
@@ -210,6 +220,13 @@ impl Ran {
             let failed = |item: &Value| item["status"] == "failed" || item["type"] == "error";
             event["type"] == "turn.failed" || event["type"] == "error" || failed(&event["item"])
         })
+    }
+
+    /// Whether the answer was applied and is what was there before.
+    fn wrote_the_same(&self) -> bool {
+        let lines = self.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut items = lines.map(|event| event["item"].clone());
+        items.any(|item| item["type"] == "file_change" && item["status"] == "completed")
     }
 
     fn last_lines(&self) -> Vec<&str> {
@@ -286,6 +303,7 @@ impl Results {
             "model": args.model, "try": args.candidates, "docstring": args.docstring, "tasks": total, "passed": passed,
             "pass@1 %": (share * 10.0).round() / 10.0,
             "applied": count(&|line| line["outcome"] == "applied"),
+            "unchanged": count(&|line| line["outcome"] == "unchanged"),
             "reported": count(&|line| line["outcome"] == "reported"),
             "neither": count(&|line| line["outcome"] == "silent"),
             "seconds p50": seconds.get(seconds.len() / 2), "seconds max": seconds.last(),
@@ -295,5 +313,10 @@ impl Results {
 
 fn shown(line: &Value) -> String {
     let passed = if line["passed"] == true { "passed" } else { "failed" };
-    format!("{:<12} {passed} {:<8} {:6.1} s", line["task"].as_str().unwrap_or("?"), line["outcome"].as_str().unwrap_or("?"), line["seconds"].as_f64().unwrap_or(0.0))
+    format!(
+        "{:<12} {passed} {:<8} {:6.1} s",
+        line["task"].as_str().unwrap_or("?"),
+        line["outcome"].as_str().unwrap_or("?"),
+        line["seconds"].as_f64().unwrap_or(0.0)
+    )
 }

@@ -39,7 +39,9 @@ struct Line {
 pub fn read(path: &Path, language: Language, docstring: bool) -> Result<Vec<Task>> {
     let file = fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
     let mut text = String::new();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).with_context(|| format!("reading {}", path.display()))?;
+    flate2::read::GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .with_context(|| format!("reading {}", path.display()))?;
     text.lines()
         .map(|line| {
             let line: Line = serde_json::from_str(line).context("a line of the set")?;
@@ -69,8 +71,8 @@ impl Task {
         self.reference.clone()
     }
 
-    /// Makes the folder, with `module` as the module.
-    pub fn write(&self, folder: &Path, module: &str) -> Result<()> {
+    /// Makes the folder, with `module` as the module and `lock` as the versions of its crates.
+    pub fn write(&self, folder: &Path, module: &str, lock: Option<&str>) -> Result<()> {
         let write = |name: &str, text: &str| -> Result<()> {
             let path = folder.join(name);
             fs::create_dir_all(path.parent().context("a file is in a folder")?)?;
@@ -80,6 +82,9 @@ impl Task {
         write(self.language.tests(), &self.tests)?;
         if self.language == Language::Rust {
             write("Cargo.toml", MANIFEST)?;
+        }
+        if let Some(lock) = lock {
+            write("Cargo.lock", lock)?;
         }
         Ok(())
     }
@@ -160,10 +165,13 @@ mod tests {
     fn a_task_is_a_folder_without_its_answer() {
         let folder = tempfile::tempdir().unwrap();
         let task = Task::new(line(), Language::Python, false);
-        task.write(folder.path(), &task.module).unwrap();
+        task.write(folder.path(), &task.module, None).unwrap();
         let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(read("functions.py"), "def f(a):\n    return 3 * a\n");
-        assert_eq!(read("test_functions.py"), "from functions import *\n\n\ndef check(f):\n    assert f(1) == 2\n\ncheck(f)\n");
+        assert_eq!(
+            read("test_functions.py"),
+            "from functions import *\n\n\ndef check(f):\n    assert f(1) == 2\n\ncheck(f)\n"
+        );
         let files = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(files, 2);
         assert!(Task::new(line(), Language::Python, true).module.contains("Doubles"));
@@ -173,6 +181,9 @@ mod tests {
     fn rust_tests_become_a_file() {
         let test = "\n#[cfg(test)]\nmod tests {\n    use super::*;\n\n    #[test]\n    fn f_() {\n        assert!(true);\n    }\n}\n";
         assert_eq!(Language::Rust.test_file(test), "use super::*;\n\n#[test]\nfn f_() {\n    assert!(true);\n}\n");
-        assert_eq!(Language::Rust.whole_module("\nfn f(){\n", "\n    g()\n}\n"), "fn f(){\n    g()\n}\n\n#[cfg(test)]\nmod tests;\n");
+        assert_eq!(
+            Language::Rust.whole_module("\nfn f(){\n", "\n    g()\n}\n"),
+            "fn f(){\n    g()\n}\n\n#[cfg(test)]\nmod tests;\n"
+        );
     }
 }
