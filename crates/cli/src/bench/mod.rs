@@ -7,6 +7,7 @@
 mod figures;
 mod peer;
 mod report;
+mod screen;
 mod serve;
 mod serving;
 
@@ -67,12 +68,16 @@ pub struct BenchArgs {
 enum What {
     /// What the server adds: turns, streams, sessions, steering, crowds and restarts
     Serve(serve::ServeBenchArgs),
+    /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
+    Screen(screen::ScreenBenchArgs),
 }
 
 /// Runs the benchmark.
 pub fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if let Some(What::Serve(args)) = args.what {
-        return serve::run(args);
+    match args.what {
+        Some(What::Serve(args)) => return serve::run(args),
+        Some(What::Screen(args)) => return screen::run(args),
+        None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
     if args.kernels {

@@ -25,7 +25,7 @@ fn short_transport(name: &str) -> String {
 }
 
 fn share(part: usize, whole: usize) -> usize {
-    if whole == 0 { 0 } else { part.min(whole) * 100 / whole }
+    (part.min(whole) * 100).checked_div(whole).unwrap_or(0)
 }
 
 /// What really served, how fast, and what is allowed.
