@@ -16,10 +16,6 @@ pub mod desk;
 pub mod diff;
 pub mod edit;
 mod errands;
-pub mod outline;
-pub mod session;
-
-mod command;
 mod event;
 pub mod history;
 pub mod instructions;

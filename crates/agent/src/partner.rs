@@ -157,14 +157,3 @@ async fn end(desk: &mut Desk, outcome: Outcome) {
     desk.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;
     desk.emit(Event::TurnEnded { turn: desk.turn, outcome, usage }).await;
 }
-
-async fn model(desk: &mut Desk, name: &str) {
-    if name.is_empty() {
-        let names: Vec<&str> = desk.options.known_models.iter().map(|(name, _)| name.as_str()).collect();
-        let text = format!("{} is in use; there are {}", desk.model(), names.join(", "));
-        return desk.notice(text).await;
-    }
-    desk.options.config.config.model = Some(name.to_owned());
-    desk.disconnect();
-    desk.emit_status().await;
-}
