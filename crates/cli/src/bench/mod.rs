@@ -4,6 +4,7 @@
 //! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
+mod edit;
 mod figures;
 mod peer;
 mod report;
@@ -67,12 +68,16 @@ pub struct BenchArgs {
 enum What {
     /// What the server adds: turns, streams, sessions, steering, crowds and restarts
     Serve(serve::ServeBenchArgs),
+    /// What drafting gains: files that are rewritten, and text that nobody knows before
+    Edit(edit::EditBenchArgs),
 }
 
 /// Runs the benchmark.
 pub fn run(args: BenchArgs) -> anyhow::Result<()> {
-    if let Some(What::Serve(args)) = args.what {
-        return serve::run(args);
+    match args.what {
+        Some(What::Serve(args)) => return serve::run(args),
+        Some(What::Edit(args)) => return edit::run(&args),
+        None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
     if args.kernels {
