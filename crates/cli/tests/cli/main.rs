@@ -7,6 +7,7 @@
 mod bench;
 mod doctor;
 mod run;
+mod serve;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;

@@ -60,3 +60,39 @@ impl Drafter for NgramDrafter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_followed_before_is_proposed() {
+        let check = |tokens: &[u32], max: usize, want: &[u32]| {
+            let (mut drafter, mut chances, mut out) = (NgramDrafter::new(), Vec::new(), Vec::new());
+            drafter.chances(tokens, max, &mut chances);
+            drafter.propose(tokens, chances.len(), &mut out);
+            assert_eq!(out, want, "{tokens:?}");
+        };
+        check(&[1, 2, 3, 4, 5, 6, 1, 2, 3], 3, &[4, 5, 6]);
+        check(&[1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], 1, &[4]);
+        check(&[8, 7, 7, 7, 7], 4, &[7, 7, 7, 7]);
+        check(&[1, 2, 3], 4, &[]);
+        check(&[1], 4, &[]);
+    }
+
+    #[test]
+    fn a_long_prompt_is_indexed_a_part_at_a_time() {
+        let mut tokens: Vec<u32> = (0..20_000).collect();
+        let (mut drafter, mut chances) = (NgramDrafter::new(), Vec::new());
+        tokens.extend(15_000..15_004);
+        drafter.chances(&tokens, 4, &mut chances);
+        assert!(chances.is_empty(), "not there yet");
+        for next in 15_004..15_008 {
+            tokens.push(next);
+            drafter.chances(&tokens, 4, &mut chances);
+        }
+        let mut out = Vec::new();
+        drafter.propose(&tokens, 3, &mut out);
+        assert_eq!(out, [15_008, 15_009, 15_010]);
+    }
+}

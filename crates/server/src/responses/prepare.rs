@@ -86,7 +86,7 @@ impl Order {
             lane: settings::lane(request),
             grammar,
             answer: generation::answer_options(pool, &tools.set, formatted),
-            prediction: drafts::prediction(pool, request.prediction.as_deref(), &mut warnings),
+            prediction: drafts::prediction(pool, request.prediction.as_deref().filter(|_| generate), &mut warnings),
             ..Job::new(prompt)
         };
         Ok((job, warnings))

@@ -1,7 +1,7 @@
 //! One answer, timed, and the comparison of ways to get it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use engine::{DraftCounts, DraftKind, Drafting, Event, FinishReason, Prediction, Request};
@@ -123,6 +123,7 @@ impl Bench {
                 ensure!(&outcome.tokens == want, "the answer with {name} is not the plain one");
                 outcomes.push(outcome);
             }
+            eprintln!("{}: round {} of {rounds} done", case.name, round + 1);
         }
         let rates: Vec<f64> = plain.iter().map(rate).collect();
         let mut values = Map::new();
@@ -157,8 +158,12 @@ impl Bench {
     pub fn print(&self, figure: &str, values: Map<String, Value>, json: bool) {
         if json {
             let command: Vec<String> = std::env::args().skip(1).collect();
-            let provenance = json!({"command": format!("flint {}", command.join(" ")),
-                "cpu": crate::doctor::machine::cpu_name(), "model": self.loaded.facts.json()});
+            let facts = &self.loaded.facts;
+            let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            let provenance = json!({"command": format!("flint {}", command.join(" ")), "model": facts.name,
+                "cpu": crate::doctor::machine::cpu_name(), "threads": facts.threads, "kernels": facts.kernels,
+                "bytes_per_token": facts.bytes_per_token, "unix_time": unix_time,
+                "commit": crate::bench::report::commit()});
             println!("{}", json!({"figure": figure, "values": values, "provenance": provenance}));
             return;
         }
