@@ -49,6 +49,9 @@ pub struct LoadHow {
     /// How keys and values are stored: f16, or q8 for half the memory
     #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub kv_type: KvType,
+    /// A smaller model of the same family that proposes what the model may say; it never changes the answer
+    #[arg(long, value_name = "NAME")]
+    pub draft_model: Option<String>,
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
@@ -116,7 +119,11 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
     let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
     let model = CpuModel::load(&path, cpu).with_context(loading)?;
     let bytes_per_token = model.info().bytes_per_token;
-    let engine = start_engine(model, &tokenizer, snapshots)?;
+    let draft_model = match &options.how.draft_model {
+        Some(name) => Some(load_draft_model(name, &tokenizer, options.how.offline, cpu)?),
+        None => None,
+    };
+    let engine = start_engine(model, draft_model, &tokenizer, snapshots)?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     let facts = Facts {
         name,
@@ -140,6 +147,7 @@ pub fn cores() -> usize {
 /// An engine on a model. Its usual limits hold; it never steps more rows than the model takes.
 fn start_engine(
     model: CpuModel,
+    draft_model: Option<CpuModel>,
     tokenizer: &Tokenizer,
     snapshots: Option<SnapshotOptions>,
 ) -> anyhow::Result<EngineHandle> {
@@ -147,7 +155,23 @@ fn start_engine(
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
     let options = EngineOptions { token_bytes, snapshots, ..EngineOptions::default() };
-    Ok(Engine::start(Box::new(model), options)?)
+    let draft_model = draft_model.map(|model| Box::new(model) as Box<dyn Backend>);
+    Ok(Engine::start_with_draft_model(Box::new(model), draft_model, options)?)
+}
+
+/// A model that drafts for another: every token id must stand for the same text in both.
+fn load_draft_model(name: &str, tokenizer: &Tokenizer, offline: bool, cpu: CpuOptions) -> anyhow::Result<CpuModel> {
+    let path = models::ensure(name, offline)?;
+    let loading = || format!("the draft model {name} cannot be loaded");
+    let drafts = Tokenizer::from_gguf(&Gguf::open(&path).with_context(loading)?).with_context(loading)?;
+    let (ours, theirs) = (tokenizer.vocabulary(), drafts.vocabulary());
+    let same = |id: u32| ours.token_bytes(id) == theirs.token_bytes(id);
+    let count = u32::try_from(ours.len()).context("the vocabulary has more tokens than ids")?;
+    if ours.len() != theirs.len() || !(0..count).all(same) {
+        bail!("{name} cannot draft for this model: their tokens differ; choose a smaller model of the same family");
+    }
+    let cpu = CpuOptions { kv_tokens: cpu.kv_tokens / KV_CONTEXTS, config: ConfigOptions::default(), ..cpu };
+    CpuModel::load(&path, cpu).with_context(loading)
 }
 
 fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::block_pool::Miss;
+use crate::draft::DraftCounts;
 
 /// Names one accepted request for as long as the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,10 +111,8 @@ pub struct Usage {
     pub cached: usize,
     /// Tokens generated, including a stop token and those of a stop string.
     pub generated: usize,
-    /// Tokens proposed by the drafter, or forced by the constraint, and verified.
-    pub drafted: usize,
-    /// How many of those were what the model would have said.
-    pub accepted: usize,
+    /// Tokens that were proposed and verified, and how many were what the model would have said.
+    pub drafts: DraftCounts,
 }
 
 /// Time spent on a sequence. A part it never reached is zero.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use api::responses::{LogProb, TopLogProb};
 use engine::{
-    Constraint, Event, FinishReason, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError, Usage,
+    Constraint, Drafting, Event, FinishReason, Finished, Lane, Prediction, Request, Sampling, Started, Stream,
+    TokenOut, TryRecvError, Usage,
 };
 use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
@@ -46,6 +47,8 @@ pub struct Job {
     pub answer: AnswerOptions,
     /// Text that the answer begins with, in whatever tokens the model likes; not together with a grammar.
     pub begin: String,
+    /// What the answer is expected to contain.
+    pub prediction: Option<Arc<Prediction>>,
 }
 
 impl Job {
@@ -60,6 +63,7 @@ impl Job {
             grammar: None,
             answer: AnswerOptions::default(),
             begin: String::new(),
+            prediction: None,
         }
     }
 }
@@ -123,6 +127,7 @@ struct Spec {
     lane: Lane,
     grammar: Option<Grammar>,
     begin: String,
+    prediction: Option<Arc<Prediction>>,
 }
 
 impl Spec {
@@ -156,6 +161,7 @@ impl Generation {
             lane: job.lane,
             grammar: job.grammar,
             begin: job.begin,
+            prediction: job.prediction,
         };
         let ready = Arc::new(Notify::new());
         let prompt: Arc<[u32]> = job.prompt.into();
@@ -268,8 +274,7 @@ impl Generation {
             finished.usage.prompt = earlier.prompt;
             finished.usage.cached = earlier.cached;
             finished.usage.generated += earlier.generated;
-            finished.usage.drafted += earlier.drafted;
-            finished.usage.accepted += earlier.accepted;
+            finished.usage.drafts.merge(&earlier.drafts);
         }
         let mut parts = Vec::new();
         self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
@@ -316,6 +321,7 @@ fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<No
         stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),
         lane: spec.lane,
+        drafting: Drafting { prediction: spec.prediction.clone(), ..Drafting::default() },
         constraint,
         on_ready: Some(Box::new(move || wake.notify_one())),
         ..Request::new([prompt, said].concat(), 0)

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::input::InputItem;
 use super::tool::ToolChoice;
 use crate::fields::{FieldError, Fields};
+use crate::prediction::read_prediction;
 
 /// Everything a client may say when it asks for a response.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +66,7 @@ pub struct CreateResponse {
     /// The client's own.
     pub prompt_cache_key: Option<String>,
     /// What the client expects the answer to contain.
-    pub prediction: Option<Value>,
+    pub prediction: Option<String>,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -157,7 +158,7 @@ impl CreateResponse {
             metadata: f.take("metadata")?.unwrap_or_default(),
             safety_identifier: f.take("safety_identifier")?,
             prompt_cache_key: f.take("prompt_cache_key")?,
-            prediction: f.take_value("prediction"),
+            prediction: read_prediction(f)?,
             warnings: Vec::new(),
         };
         request.read_refused(f)?;
@@ -216,5 +217,6 @@ mod tests {
         check(json!({"conversation": "c"}), "conversation");
         check(json!({"top_logprobs": 21}), "top_logprobs");
         check(json!({"input": 3}), "input");
+        check(json!({"prediction": "text"}), "prediction");
     }
 }

@@ -27,8 +27,6 @@ pub struct Provenance {
 impl Provenance {
     /// Collects the facts of this run.
     pub fn new(name: &str, path: &Path, bench: &Bench) -> Result<Provenance> {
-        let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
-        let commit = git.ok().filter(|out| out.status.success()).map(|out| out.stdout);
         Ok(Provenance {
             model: name.to_string(),
             file_bytes: std::fs::metadata(path)?.len(),
@@ -39,7 +37,7 @@ impl Provenance {
             load_s: bench.load.as_secs_f64(),
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
             command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-            commit: commit.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_string()),
+            commit: commit(),
         })
     }
 
@@ -76,6 +74,13 @@ impl Row {
     pub fn new(figure: Figure, peers: &[Peer]) -> Row {
         Row { figure, bandwidth: Vec::new(), ours: Vec::new(), peers: peers.iter().map(|_| Vec::new()).collect() }
     }
+}
+
+/// The state of the working tree this is run in, if it is one.
+pub fn commit() -> Option<String> {
+    let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let output = git.ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The middle value.

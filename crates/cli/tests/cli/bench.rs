@@ -40,3 +40,27 @@ fn a_peer_that_is_no_program_is_named() {
     let text = failure(flint(&["bench", "-m", "smollm2-135m", "--peer", "other=/no/such/file"]));
     assert!(text.contains("other") && text.contains("is not a file"), "{text}");
 }
+
+#[test]
+fn drafting_changes_no_answer_of_mixed_prompts() {
+    pull_small();
+    let command = flint(&["bench", "edit", "-m", "smollm2-135m", "--check", "24", "--tokens", "48", "--json"]);
+    let line: Value = serde_json::from_str(stdout(&success(command)).trim()).unwrap();
+    let count = |name: &str| line["values"][name].as_u64().unwrap();
+    assert_eq!(count("prompts"), 24);
+    assert!(count("accepted") > 100 && count("accepted") < count("drafted"), "{line}");
+}
+
+#[test]
+fn an_edit_is_measured_against_plain_decoding() {
+    pull_small();
+    let arguments =
+        ["bench", "edit", "-m", "smollm2-135m", "--rounds", "1", "--tokens", "24", "--cases", "prose,bad", "--json"];
+    let text = stdout(&success(flint(&arguments)));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    for line in &lines {
+        assert!(line["values"]["plain"]["median"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["provenance"]["threads"].is_u64(), "{line}");
+    }
+}

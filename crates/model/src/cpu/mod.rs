@@ -170,7 +170,7 @@ impl CpuModel {
             wanted += rows.len();
         }
         let stride = output_stride(config.vocab);
-        logits.clear();
+        // What is there is written over: zeroing it first would cost 2 % of a step of 24 rows.
         logits.resize(wanted * stride, 0.0);
         if wanted == 0 {
             return;

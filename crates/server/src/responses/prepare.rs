@@ -12,6 +12,7 @@ use text::grammar::GrammarSource;
 use super::settings;
 use super::turn::Turn;
 use crate::conversation::Conversation;
+use crate::drafts;
 use crate::error::ApiError;
 use crate::generation::{self, Job};
 use crate::lock::lock;
@@ -41,7 +42,10 @@ impl Order {
         generate: bool,
     ) -> Result<(Job, Vec<String>), ApiError> {
         let held = self.held(head).filter(|_| generate);
-        if held.is_some() && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES {
+        if held.is_some()
+            && self.request.prediction.is_none()
+            && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES
+        {
             return self.write(tools, held, generate);
         }
         let tools = Arc::clone(tools);
@@ -82,6 +86,7 @@ impl Order {
             lane: settings::lane(request),
             grammar,
             answer: generation::answer_options(pool, &tools.set, formatted),
+            prediction: drafts::prediction(pool, request.prediction.as_deref().filter(|_| generate), &mut warnings),
             ..Job::new(prompt)
         };
         Ok((job, warnings))

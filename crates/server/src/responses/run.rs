@@ -398,12 +398,7 @@ impl Run {
 
     fn account(&mut self, finished: &Finished) {
         let used = finished.usage;
-        let mut usage = facts::usage(used);
-        if self.request.prediction.is_some() {
-            usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
-            usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
-        }
-        self.emitter.response.usage = Some(usage);
+        self.emitter.response.usage = Some(facts::usage(used));
         if let Some(flint) = &mut self.emitter.response.flint {
             let restored = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
             flint.timings = Some(facts::timings(finished, restored));
