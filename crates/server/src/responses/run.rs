@@ -90,7 +90,7 @@ impl Run {
             return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
         }
         let pool = shared.pools.get(request.model.as_deref()).await?;
-        let tools = shared.toolbox.get(&request, &carried_lists(&request.input, parent.as_ref()))?;
+        let tools = shared.toolbox.get(&request, carried_lists(&request.input, parent.as_ref()))?;
         tools.set.check(shared.limits.tools)?;
         let mut warnings = settings::warnings(&request, &pool);
         warnings.extend_from_slice(&tools.warnings);
