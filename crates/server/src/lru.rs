@@ -1,45 +1,66 @@
-//! Token lists by key, as many as fit: what is forgotten is made again, which costs only time.
+//! A map whose least recently used entry can be taken out: the memory behind everything that is only kept to save time.
+//! How much is kept is for the owner to say.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
 
-/// A map that holds a stated number of tokens; beyond it the oldest list goes.
+/// Values by key, in the order of their use.
 #[derive(Debug)]
-pub struct TokenMap<K> {
-    lists: HashMap<K, Arc<[u32]>>,
-    order: VecDeque<K>,
-    tokens: usize,
-    tokens_max: usize,
+pub struct Lru<K, V> {
+    entries: HashMap<K, Entry<V>>,
+    /// Keys in the order of their uses. Only the last use of a key counts, so that using a value costs no search.
+    uses: VecDeque<(K, u64)>,
+    clock: u64,
 }
 
-impl<K: Clone + Eq + Hash> TokenMap<K> {
-    /// Room for this many tokens.
-    pub fn new(tokens_max: usize) -> Self {
-        Self { lists: HashMap::new(), order: VecDeque::new(), tokens: 0, tokens_max }
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    used: u64,
+}
+
+impl<K, V> Default for Lru<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), uses: VecDeque::new(), clock: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Lru<K, V> {
+    /// Keeps a value; gives back what the key had before.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let used = self.note_use(&key);
+        self.entries.insert(key, Entry { value, used }).map(|before| before.value)
     }
 
-    /// Keeps a list, in place of what the key had before. One that would never fit is not kept.
-    pub fn insert(&mut self, key: K, list: Arc<[u32]>) {
-        if list.len() > self.tokens_max {
-            return;
+    /// The value of a key, which is in use now.
+    pub fn get(&mut self, key: &K) -> Option<&V> {
+        if !self.entries.contains_key(key) {
+            return None;
         }
-        self.tokens += list.len();
-        if let Some(before) = self.lists.insert(key.clone(), list) {
-            self.tokens -= before.len();
-            self.order.retain(|other| *other != key);
-        }
-        self.order.push_back(key);
-        while self.tokens > self.tokens_max
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.tokens -= self.lists.remove(&oldest).map_or(0, |list| list.len());
+        let used = self.note_use(key);
+        let entry = self.entries.get_mut(key)?;
+        entry.used = used;
+        Some(&entry.value)
+    }
+
+    /// Takes out the value that was used longest ago.
+    pub fn pop(&mut self) -> Option<V> {
+        loop {
+            let (key, used) = self.uses.pop_front()?;
+            if self.entries.get(&key).is_some_and(|entry| entry.used == used) {
+                return self.entries.remove(&key).map(|entry| entry.value);
+            }
         }
     }
 
-    /// The list of a key.
-    pub fn get(&self, key: &K) -> Option<Arc<[u32]>> {
-        self.lists.get(key).cloned()
+    fn note_use(&mut self, key: &K) -> u64 {
+        if self.uses.len() > 2 * self.entries.len() + 16 {
+            let entries = &self.entries;
+            self.uses.retain(|(key, used)| entries.get(key).is_some_and(|entry| entry.used == *used));
+        }
+        self.clock += 1;
+        self.uses.push_back((key.clone(), self.clock));
+        self.clock
     }
 }
 
@@ -48,16 +69,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_and_what_comes_again_is_new() {
-        let mut map = TokenMap::new(8);
-        for key in ["a", "b", "a", "c"] {
-            map.insert(key, vec![7; 4].into());
+    fn what_was_used_longest_ago_goes_first() {
+        let mut lru = Lru::default();
+        for (key, value) in [("a", 1), ("b", 2), ("c", 3)] {
+            assert_eq!(lru.insert(key, value), None);
         }
-        assert!(map.get(&"b").is_none());
-        assert!(map.get(&"a").is_some() && map.get(&"c").is_some());
-        assert_eq!(map.tokens, 8);
-        map.insert("d", vec![7; 9].into());
-        assert!(map.get(&"d").is_none() && map.get(&"c").is_some(), "what never fits costs nothing");
-        assert_eq!((map.tokens, map.order.len()), (8, 2));
+        assert_eq!(lru.get(&"a"), Some(&1));
+        assert_eq!(lru.insert("b", 4), Some(2));
+        assert_eq!(lru.get(&"d"), None);
+        let order: Vec<i32> = std::iter::from_fn(|| lru.pop()).collect();
+        assert_eq!(order, [3, 1, 4]);
+    }
+
+    #[test]
+    fn uses_leave_nothing_behind() {
+        let mut lru = Lru::default();
+        for key in 0..10_000 {
+            lru.insert(key, ());
+            assert!(lru.get(&(key / 2 * 2)).is_some() && lru.get(&key).is_some());
+            if lru.entries.len() > 100 {
+                lru.pop();
+            }
+        }
+        assert_eq!(lru.entries.len(), 100);
+        assert!(lru.uses.len() <= 300, "{}", lru.uses.len());
     }
 }
