@@ -49,6 +49,9 @@ pub struct TokenOut {
 /// How a sequence ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
+    /// The list the request came with, prompt first, given back with all that was generated, so that nobody has to keep
+    /// a copy of a long prompt.
+    pub tokens: Vec<u32>,
     /// Why.
     pub reason: FinishReason,
     /// Bytes that precede a stop string inside the token where it began.

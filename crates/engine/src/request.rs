@@ -132,8 +132,10 @@ impl Request {
         if self.prompt.len() >= bounds.tokens_max {
             return Err(SubmitError::TooLong { tokens: self.prompt.len(), limit: bounds.tokens_max.saturating_sub(1) });
         }
-        let bias = self.sampling.logit_bias.iter().map(|(token, _)| token);
-        if let Some(&token) = self.prompt.iter().chain(bias).find(|&&t| t as usize >= bounds.vocab) {
+        let bias = self.sampling.logit_bias.iter().map(|(token, _)| *token).max();
+        // The largest tells about all of them, and is found several tokens at a time.
+        if let Some(token) = self.prompt.iter().copied().max().max(bias).filter(|&token| token as usize >= bounds.vocab)
+        {
             return Err(SubmitError::UnknownToken { token, vocab: bounds.vocab });
         }
         self.check_stops(bounds)?;

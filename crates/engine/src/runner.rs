@@ -206,14 +206,18 @@ impl Runner {
                 scratch: &mut self.scratch,
                 out: &mut self.out,
             };
-            let mut end = sequence.absorb(logits, &mut intake);
+            let end = sequence.absorb(logits, &mut intake);
             self.stats.generated_tokens += (sequence.usage.generated - before) as u64;
-            if sequence.publish(&mut self.out).is_err() {
+            let mut end = sequence.failure().or(end);
+            if end.is_none() && sequence.publish(&mut self.out).is_err() {
                 self.out.clear();
                 end = Some(FinishReason::SlowReader.into());
             }
-            match sequence.failure().or(end) {
-                Some(end) => self.ended.push((self.scheduler.running.remove(index), end)),
+            match end {
+                Some(mut end) => {
+                    end.tokens.append(&mut self.out);
+                    self.ended.push((self.scheduler.running.remove(index), end));
+                }
                 None => {
                     self.scheduler.pool.commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
                     index += 1;

@@ -57,11 +57,13 @@ pub(crate) struct Sequence {
 pub(crate) struct End {
     pub reason: FinishReason,
     pub tail: Vec<u8>,
+    /// The last tokens: who reads them is woken once for them and the end.
+    pub tokens: Vec<TokenOut>,
 }
 
 impl From<FinishReason> for End {
     fn from(reason: FinishReason) -> Self {
-        Self { reason, tail: Vec::new() }
+        Self { reason, tail: Vec::new(), tokens: Vec::new() }
     }
 }
 
@@ -258,15 +260,12 @@ impl Sequence {
 
     /// Tells the reader how it ended. Tokens held back for a stop string that did not come are published first.
     pub fn finish(&mut self, mut end: End) {
-        let mut held = Vec::new();
         if end.reason != FinishReason::Stop {
-            self.stop.flush(&mut held);
-        }
-        if self.mailbox.push(&mut held).is_err() {
-            end.reason = FinishReason::SlowReader;
+            self.stop.flush(&mut end.tokens);
         }
         let (usage, timings) = (self.usage, self.timings());
-        self.mailbox.finish(Finished { reason: end.reason, tail: end.tail, usage, timings });
+        let tokens = std::mem::take(&mut self.tokens);
+        self.mailbox.finish(end.tokens, Finished { tokens, reason: end.reason, tail: end.tail, usage, timings });
     }
 
     fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
@@ -283,7 +282,7 @@ impl Sequence {
             return Some(FinishReason::StopToken(id).into());
         }
         if let Some(tail) = self.stop.push(token, intake.token_bytes, intake.out) {
-            return Some(End { reason: FinishReason::Stop, tail });
+            return Some(End { tail, ..FinishReason::Stop.into() });
         }
         if self.usage.generated >= self.max_tokens {
             return Some(FinishReason::Length.into());

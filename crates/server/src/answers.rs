@@ -117,7 +117,7 @@ impl Answers {
             reasoning: String::new(),
             calls: Vec::new(),
             logprobs: Vec::new(),
-            prompt_tokens: generation.prompt().len(),
+            prompt_tokens: generation.prompt_tokens(),
             started: None,
             finished: None,
             tools: Arc::clone(tools),

@@ -7,6 +7,7 @@ use super::input::InputItem;
 use super::tool::ToolChoice;
 use crate::fields::{FieldError, Fields};
 use crate::prediction::read_prediction;
+use crate::raw::RawJson;
 
 /// Everything a client may say when it asks for a response.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,8 @@ pub struct CreateResponse {
     pub previous_response_id: Option<String>,
     /// What the operator says before everything else.
     pub instructions: Option<String>,
-    /// Tools as they came; read with [`Tool::read_list`](super::tool::Tool::read_list).
-    pub tools: Vec<Value>,
+    /// The list of tools as it came; read with [`Tool::read_list`](super::tool::Tool::read_list).
+    pub tools: RawJson,
     /// The choice as it came.
     pub tool_choice_raw: Option<Value>,
     /// The choice, read.
@@ -135,7 +136,7 @@ impl CreateResponse {
             input: f.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default(),
             previous_response_id: f.take("previous_response_id")?,
             instructions: f.take("instructions")?,
-            tools: f.take("tools")?.unwrap_or_default(),
+            tools: f.take_tools()?,
             tool_choice: tool_choice_raw.clone().map(ToolChoice::read).transpose()?.unwrap_or_default(),
             tool_choice_raw,
             parallel_tool_calls: f.take("parallel_tool_calls")?.unwrap_or(true),

@@ -116,6 +116,7 @@ fn value(samples: &Samples, name: &str, labels: &[(&str, &str)]) -> f64 {
 
 fn finished(reason: FinishReason, generated: usize) -> Finished {
     Finished {
+        tokens: Vec::new(),
         reason,
         tail: Vec::new(),
         usage: Usage { prompt: 10, generated, ..Usage::default() },
