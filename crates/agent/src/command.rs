@@ -16,7 +16,8 @@ impl From<&str> for Prompt {
 }
 
 /// How the partner works with a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Style {
     /// The model answers with text and whole functions or files; nothing is run unless asked.
     #[default]

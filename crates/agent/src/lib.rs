@@ -4,11 +4,26 @@
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
+pub mod approval;
 mod command;
+pub mod config;
+pub mod context;
+pub mod conversation;
+pub mod desk;
+pub mod diff;
+pub mod edit;
 mod event;
+pub mod history;
+pub mod instructions;
+pub mod local;
+pub mod pair;
+mod partner;
+pub mod sandbox;
+pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,
 };
+pub use partner::{Partner, PartnerOptions};

@@ -185,7 +185,7 @@ async fn stop_signal() {
 }
 
 /// The directory for what a server keeps, for this user alone.
-fn state_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
+pub fn state_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let path = match asked {

@@ -48,8 +48,22 @@ pub struct Entry {
     pub sha256: Option<String>,
     /// A sentence the model needs behind the results of tools, or it repeats its call. Tried out, not guessed.
     pub after_tools: Option<String>,
+    /// How the partner works with it.
+    #[serde(default)]
+    pub style: Style,
     /// Where to get it, best first.
     pub sources: Vec<Source>,
+}
+
+/// How the partner works with a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Style {
+    /// One question, one answer of whole functions: small models lose their way in more.
+    #[default]
+    Pair,
+    /// A loop with tools, for models that can follow one.
+    Agent,
 }
 
 /// One place a model can be fetched from.

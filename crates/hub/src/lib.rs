@@ -30,7 +30,7 @@ mod disk;
 mod lock;
 mod verify;
 
-pub use catalogue::{Catalogue, Entry, Source};
+pub use catalogue::{Catalogue, Entry, Source, Style};
 pub use disk::{format_bytes, free_bytes};
 pub use error::{Attempt, Error, SourceError};
 pub use pip::installer_name;

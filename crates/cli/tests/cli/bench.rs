@@ -40,3 +40,17 @@ fn a_peer_that_is_no_program_is_named() {
     let text = failure(flint(&["bench", "-m", "smollm2-135m", "--peer", "other=/no/such/file"]));
     assert!(text.contains("other") && text.contains("is not a file"), "{text}");
 }
+
+#[test]
+fn the_screen_is_watched_in_a_real_terminal() {
+    let output = success(flint(&["bench", "screen", "--seconds", "1", "--size", "80x24", "--json"]));
+    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
+    assert_eq!(names, ["screen text", "screen edit", "screen history"]);
+    for line in &lines {
+        let values = &line["values"];
+        // How fast is for `flint bench` on a quiet machine; that keys come through and the stream is drawn is for here.
+        assert!(values["key_to_echo (limit 20)"]["n"].as_u64().unwrap() >= 3, "{line}");
+        assert!(values["tokens_per_s"].as_f64().unwrap() > 1_000.0, "{line}");
+    }
+}

@@ -1,0 +1,242 @@
+//! What a model is shown beside the task: the files a person mentions, or those that the task seems to be about.
+//!
+//! Small models lose their way in long prompts, so what is found by search is held to a budget of about 2,000 tokens;
+//! what the person mentions is shown whatever it costs, up to a size that says so. A file is shown again only when it
+//! is no longer what was shown last, so that the conversation only ever grows at its end.
+
+pub mod files;
+pub mod outline;
+pub mod search;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::command::Prompt;
+
+/// Bytes of files that nobody mentioned; about 2,000 tokens of code.
+const FOUND_BYTES_MAX: usize = 7_000;
+
+/// Bytes of one mentioned file that is shown whole; of larger ones the parts that fit the task are shown.
+const WHOLE_BYTES_MAX: usize = 48 << 10;
+
+/// Bytes of the map of a workspace.
+const MAP_BYTES_MAX: usize = 2_000;
+
+/// Mentions in one prompt; more are left out by name.
+const MENTIONS_MAX: usize = 16;
+
+/// What the model was shown of each file, by hash.
+pub type Seen = HashMap<PathBuf, u64>;
+
+/// A file as the model sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// All of it.
+    pub text: String,
+    /// What is shown when that is not all of it.
+    pub excerpt: Option<String>,
+}
+
+/// What goes with a task.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Files to show now.
+    pub fresh: Vec<Shown>,
+    /// Files the task is about that the model has before it already.
+    pub known: Vec<Shown>,
+    /// A map of the rest.
+    pub map: Option<String>,
+    /// What the person should know, such as a mention that names nothing.
+    pub notices: Vec<String>,
+}
+
+/// Collects what goes with a task.
+pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
+    let mut gathered = Gathered::default();
+    let mut paths = mentioned(root, prompt, &mut gathered.notices);
+    if let Some((path, _, _)) = &prompt.selection
+        && !paths.contains(path)
+    {
+        paths.insert(0, path.clone());
+    }
+    let mut shown: Vec<Shown> = Vec::new();
+    for path in paths {
+        match files::read_text(&root.join(&path), u64::MAX) {
+            Some(text) => {
+                let excerpt = (text.len() > WHOLE_BYTES_MAX).then(|| excerpt(&text, prompt));
+                shown.push(Shown { path, text, excerpt });
+            }
+            None => gathered.notices.push(format!("{} is no text and was not read", path.display())),
+        }
+    }
+    if shown.is_empty() && seen.is_empty() {
+        (shown, gathered.map) = find(root, prompt);
+    } else if shown.is_empty() {
+        shown = again(root, seen);
+    } else {
+        let more = tests_of(root, &shown);
+        shown.extend(more);
+    }
+    for file in shown {
+        let unchanged = seen.get(&file.path) == Some(&hash(&file.text));
+        if unchanged { gathered.known.push(file) } else { gathered.fresh.push(file) }
+    }
+    gathered
+}
+
+/// A number that changes when a text does.
+pub fn hash(text: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The files a prompt names: by `@path`, or by a word that is the path of a file.
+fn mentioned(root: &Path, prompt: &Prompt, notices: &mut Vec<String>) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for word in prompt.text.split_whitespace() {
+        let word = word.trim_matches(|letter: char| "\"'`()[]{}<>,;:!?*".contains(letter));
+        let (name, explicit) = match word.strip_prefix('@') {
+            Some(name) if !name.is_empty() => (name, true),
+            _ => (word, false),
+        };
+        let name = name.trim_end_matches('.');
+        let name = name.split_once(':').map_or(name, |(name, _)| name);
+        if !explicit && !name.contains(['.', '/']) {
+            continue;
+        }
+        let path = files::inside(root, name).filter(|path| root.join(path).is_file());
+        match path {
+            Some(path) if paths.contains(&path) => {}
+            Some(_) if paths.len() == MENTIONS_MAX => {
+                notices.push(format!("@{name} was left out: {MENTIONS_MAX} files are shown at most"));
+            }
+            Some(path) => paths.push(path),
+            None if explicit && root.join(name).is_dir() => {
+                notices.push(format!("@{name} is a folder; mention the files in it that matter"));
+            }
+            None if explicit => notices.push(format!("@{name} is no file below {}", root.display())),
+            None => {}
+        }
+    }
+    paths
+}
+
+/// What to show when nothing is named: everything where that is little, else what a search finds, and a map.
+fn find(root: &Path, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
+    let found = files::walk(root);
+    let sources: Vec<&(PathBuf, u64)> = found.files.iter().filter(|(path, _)| files::is_source(path)).collect();
+    let bytes: u64 = sources.iter().map(|(_, size)| size).sum();
+    if bytes as usize <= FOUND_BYTES_MAX {
+        let read = sources.iter().filter_map(|(path, _)| {
+            let text = files::read_text(&root.join(path), files::FILE_BYTES_MAX)?;
+            (!text.trim().is_empty()).then(|| Shown { path: path.clone(), text, excerpt: None })
+        });
+        let mut shown: Vec<Shown> = read.collect();
+        shown.sort_by_key(|file| files::is_test(&file.path));
+        return (shown, None);
+    }
+    let mut shown: Vec<Shown> = Vec::new();
+    let mut left = FOUND_BYTES_MAX;
+    for hit in search::search(root, &found, &prompt.text) {
+        let excerpt = (hit.text.len() > left).then(|| excerpt(&hit.text, prompt));
+        let size = excerpt.as_ref().map_or(hit.text.len(), String::len);
+        if size <= left {
+            left -= size;
+            shown.push(Shown { path: hit.path, text: hit.text, excerpt });
+        }
+        if left < FOUND_BYTES_MAX / 8 {
+            break;
+        }
+    }
+    (shown, Some(map(root, &found)))
+}
+
+/// What the model saw before, where it has changed since.
+fn again(root: &Path, seen: &Seen) -> Vec<Shown> {
+    let mut paths: Vec<&PathBuf> = seen.keys().collect();
+    paths.sort();
+    let read = paths.into_iter().filter_map(|path| {
+        let text = files::read_text(&root.join(path), WHOLE_BYTES_MAX as u64)?;
+        Some(Shown { path: path.clone(), text, excerpt: None })
+    });
+    read.collect()
+}
+
+/// The tests that belong to the files shown, as far as the budget goes: they say what the code should do.
+fn tests_of(root: &Path, shown: &[Shown]) -> Vec<Shown> {
+    let mut left = FOUND_BYTES_MAX.saturating_sub(shown.iter().map(|file| file.text.len()).sum());
+    let stems: Vec<String> =
+        shown.iter().filter(|file| !files::is_test(&file.path)).map(|file| stem(&file.path)).collect();
+    if stems.is_empty() || left == 0 {
+        return Vec::new();
+    }
+    let mut tests = Vec::new();
+    for (path, size) in files::walk(root).files {
+        let name = stem(&path);
+        let bare = name.trim_start_matches("test_").trim_end_matches("_test").trim_end_matches(".test");
+        let fits = files::is_test(&path) && stems.iter().any(|stem| stem == bare);
+        if !fits || size as usize > left || shown.iter().any(|file| file.path == path) {
+            continue;
+        }
+        if let Some(text) = files::read_text(&root.join(&path), files::FILE_BYTES_MAX) {
+            left -= text.len().min(left);
+            tests.push(Shown { path, text, excerpt: None });
+        }
+    }
+    tests
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+/// A long file made short: the definitions that fit the task whole, the rest as their first lines.
+fn excerpt(text: &str, prompt: &Prompt) -> String {
+    let words = search::words(&prompt.text);
+    let chosen =
+        |first: usize, end: usize| prompt.selection.as_ref().is_some_and(|(_, from, to)| first < *to && *from <= end);
+    let lines: Vec<&str> = text.lines().collect();
+    let mut out = String::new();
+    let mut until = 0;
+    let items = outline::items(text);
+    let head = items.first().map_or(lines.len(), |item| item.first).min(40);
+    out.extend(lines[..head].iter().map(|line| format!("{line}\n")));
+    for item in items {
+        if item.first < until || out.len() > WHOLE_BYTES_MAX / 2 {
+            continue;
+        }
+        let holds = |item: &outline::Item| words.contains(&item.name.to_lowercase()) || chosen(item.first, item.end);
+        if holds(&item) && item.end - item.first <= 200 {
+            out.extend(lines[item.first..item.end].iter().map(|line| format!("{line}\n")));
+            until = item.end;
+        } else {
+            out.push_str(lines[item.first]);
+            out.push_str(" ...\n");
+        }
+    }
+    out
+}
+
+/// The files of a workspace and what they define, a line each.
+fn map(root: &Path, found: &files::Walk) -> String {
+    let mut map = String::new();
+    for (path, _) in found.files.iter().filter(|(path, _)| files::is_source(path) && !files::is_test(path)) {
+        let Some(text) = files::read_text(&root.join(path), files::FILE_BYTES_MAX) else { continue };
+        let items = outline::items(&text);
+        let names: Vec<&str> = items.iter().filter(|item| item.indent == 0).map(|item| item.name.as_str()).collect();
+        let line = format!("{}: {}\n", path.display(), names.join(", "));
+        if map.len() + line.len() > MAP_BYTES_MAX {
+            map.push_str("and more\n");
+            break;
+        }
+        map.push_str(&line);
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The changes of an answer while it is being written: which file each block is about, and its diff as far as it is known.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::parser::{Head, Parser, Part};
+use super::place::{self, Surroundings};
+use crate::context::Shown;
+use crate::desk::Desk;
+use crate::diff;
+use crate::event::Event;
+
+/// A growing diff is drawn at most this often.
+const GROW_EVERY: Duration = Duration::from_millis(33);
+
+/// One block of an answer.
+#[derive(Debug)]
+pub struct Block {
+    /// What stood around its fence.
+    pub head: Head,
+    /// Its lines.
+    pub text: String,
+    /// The file it is about, once known.
+    pub path: Option<PathBuf>,
+    /// The number of the edit, once the file is known.
+    pub edit: Option<u64>,
+    /// Its end was seen.
+    pub whole: bool,
+}
+
+/// An answer as far as it has come.
+pub struct Draft {
+    /// What blocks are matched against.
+    pub root: PathBuf,
+    /// Files the model has seen.
+    pub files: Vec<Shown>,
+    /// The task asks for something to go away.
+    pub removal: bool,
+    /// Blocks so far.
+    pub blocks: Vec<Block>,
+    parser: Parser,
+    open: bool,
+    grown: Option<Instant>,
+}
+
+impl Draft {
+    /// An empty answer about these files.
+    pub fn new(root: PathBuf, files: Vec<Shown>, removal: bool) -> Self {
+        Self { root, files, removal, blocks: Vec::new(), parser: Parser::default(), open: false, grown: None }
+    }
+
+    /// What blocks are matched against.
+    pub fn around(&self) -> Surroundings<'_> {
+        Surroundings { root: &self.root, files: &self.files, removal: self.removal }
+    }
+
+    /// Takes what the model wrote and tells the person.
+    pub async fn push(&mut self, desk: &mut Desk, delta: &str) {
+        let parts = self.parser.push(delta);
+        self.take(desk, parts).await;
+        if self.open && self.grown.is_none_or(|at| at.elapsed() >= GROW_EVERY) {
+            self.grow(desk).await;
+        }
+    }
+
+    /// The answer is over. `whole` says that the model had said all, so an open block only lacks its fence.
+    pub async fn finish(&mut self, desk: &mut Desk, whole: bool) {
+        let parts = self.parser.finish();
+        self.take(desk, parts).await;
+        if let Some(last) = self.blocks.last_mut().filter(|_| whole) {
+            last.whole = true;
+        }
+    }
+
+    /// A steer turned the answer: what was finished stays, an unfinished change is given up.
+    pub async fn turn(&mut self, desk: &mut Desk) {
+        self.finish(desk, false).await;
+        self.parser = Parser::default();
+        if self.blocks.last().is_some_and(|block| !block.whole) {
+            let block = self.blocks.pop();
+            if let Some((edit, path)) = block.and_then(|block| block.edit.zip(block.path)) {
+                desk.emit(Event::EditFailed { edit, path, why: "given up for what you said".to_owned() }).await;
+            }
+        }
+    }
+
+    async fn take(&mut self, desk: &mut Desk, parts: Vec<Part>) {
+        for part in parts {
+            match part {
+                Part::Text(delta) => desk.emit(Event::Text { delta }).await,
+                Part::Opened(head) => {
+                    self.open = true;
+                    self.grown = None;
+                    self.blocks.push(Block { head, text: String::new(), path: None, edit: None, whole: false });
+                }
+                Part::Line(line) => self.line(desk, &line).await,
+                Part::Closed { whole } => {
+                    if whole {
+                        self.show(desk).await
+                    } else {
+                        self.grow(desk).await
+                    }
+                    self.open = false;
+                    if let Some(block) = self.blocks.last_mut() {
+                        block.whole = whole;
+                        if block.path.is_none() {
+                            // Nothing to change: it is part of what the model says.
+                            let text = format!("```{}\n{}```\n", block.head.info, block.text);
+                            desk.emit(Event::Text { delta: text }).await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn line(&mut self, desk: &mut Desk, line: &str) {
+        let Some(block) = self.blocks.last_mut() else { return };
+        block.text.push_str(line);
+        if block.path.is_some() {
+            return;
+        }
+        let around = Surroundings { root: &self.root, files: &self.files, removal: self.removal };
+        if let Some(path) = place::target(&block.head, &block.text, &around) {
+            let edit = desk.next_edit();
+            block.path = Some(path.clone());
+            block.edit = Some(edit);
+            desk.emit(Event::EditStarted { edit, path }).await;
+        }
+    }
+
+    /// Sends the diff of the last block, which is whole.
+    async fn show(&mut self, desk: &mut Desk) {
+        let Some(block) = self.blocks.last() else { return };
+        let (Some(path), Some(edit)) = (&block.path, block.edit) else { return };
+        let around = self.around();
+        if let Ok(new) = place::rewrite(path, &block.head, &block.text, &around) {
+            let old = place::current(path, &around).unwrap_or_default();
+            let (diff, lines) = (diff::unified(&old, &new), diff::lines(&old, &new));
+            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+        }
+    }
+
+    /// Sends the diff of the last block as far as it is known.
+    async fn grow(&mut self, desk: &mut Desk) {
+        self.grown = Some(Instant::now());
+        let Some(block) = self.blocks.last() else { return };
+        let (Some(path), Some(edit)) = (&block.path, block.edit) else { return };
+        if let Some((old, so_far)) = place::so_far(path, &block.head, &block.text, &self.around()) {
+            let (diff, lines) = diff::growing(&old, &so_far);
+            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The working style for fast, small models: one question, one answer, whole functions or whole files.
+//!
+//! A turn gathers what the task is about, asks once, shows the change as it grows, and writes all of it or nothing. An
+//! answer that does not apply is asked for once more with the reason; fresh samples beat long repair chains, and making
+//! those is `candidates`' work. No command is run.
+
+mod draft;
+mod parser;
+mod place;
+mod prompt;
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+pub use draft::{Block, Draft};
+pub use parser::{Head, Parser, Part};
+pub use prompt::message;
+
+use crate::approval;
+use crate::command::{Decision, Prompt};
+use crate::context::{self, Gathered, Shown};
+use crate::desk::Desk;
+use crate::edit::{Batch, Change, ChangeKind};
+use crate::event::{ApprovalAsk, Event, Outcome};
+use crate::turn::{End, Reply, Step};
+
+/// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
+const OUTPUT_TOKENS_MIN: usize = 2_048;
+
+/// Bytes of code per token, on the low side.
+const BYTES_PER_TOKEN: usize = 3;
+
+/// Runs one turn.
+pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+    let gathered = gather(desk, prompt).await;
+    let mut files: Vec<Shown> = gathered.fresh.clone();
+    files.extend(gathered.known.iter().cloned());
+    for file in &gathered.fresh {
+        desk.conversation.show(&file.path, &file.text);
+    }
+    desk.say(&message(&gathered, prompt)).await;
+    let removal = prompt::asks_removal(&prompt.text);
+    let mut failure = None;
+    for attempt in 0..2 {
+        let mut draft = Draft::new(desk.root(), files.clone(), removal);
+        match answer(desk, &mut draft).await {
+            Ok(End::Whole | End::Cut) => {}
+            Ok(End::Stopped) => return stopped(desk, &draft).await,
+            Err(why) => return Outcome::Failed { why },
+        }
+        match apply(desk, &draft).await {
+            Ok(()) => return Outcome::Done,
+            Err(failed) if attempt == 0 && failed.repairable => {
+                desk.notice(format!("the change did not apply and is asked for again: {}", failed.why)).await;
+                desk.say(&format!("{}\n\nWrite the whole function again in one code block.", failed.why)).await;
+            }
+            Err(failed) => failure = Some(failed),
+        }
+        if failure.is_some() {
+            break;
+        }
+    }
+    let why = failure.map_or_else(|| "the change did not apply".to_owned(), |failed| failed.why);
+    Outcome::Failed { why }
+}
+
+/// What a change could not be made for.
+struct NotApplied {
+    why: String,
+    /// The model could do better; otherwise the file system or the person said no.
+    repairable: bool,
+}
+
+async fn gather(desk: &mut Desk, prompt: &Prompt) -> Gathered {
+    let (root, asked, seen) = (desk.root(), prompt.clone(), desk.conversation.seen().clone());
+    let work = tokio::task::spawn_blocking(move || context::gather(&root, &asked, &seen));
+    let gathered = work.await.unwrap_or_default();
+    for notice in &gathered.notices {
+        desk.notice(notice.clone()).await;
+    }
+    gathered
+}
+
+/// Asks the model and follows its answer to the end.
+async fn answer(desk: &mut Desk, draft: &mut Draft) -> Result<End, String> {
+    let instructions = desk.options.instructions.clone();
+    let Some(mut reply) = Reply::start(desk, &instructions, settings(desk, &draft.files)).await? else {
+        return Ok(End::Stopped);
+    };
+    loop {
+        match reply.next(desk).await? {
+            Step::Text(delta) => draft.push(desk, &delta).await,
+            Step::Turned => draft.turn(desk).await,
+            Step::Item(_) => {}
+            Step::Ended(end) => {
+                draft.finish(desk, end == End::Whole).await;
+                return Ok(end);
+            }
+        }
+    }
+}
+
+/// What a request says beyond the conversation: greedy, long enough for what is shown, and what is expected.
+fn settings(desk: &Desk, files: &[Shown]) -> Value {
+    let mut settings = json!({});
+    let config = desk.config();
+    if config.temperature.is_none() {
+        settings["temperature"] = json!(0);
+    }
+    let largest = files.iter().map(|file| file.text.len()).max().unwrap_or(0);
+    if config.max_output_tokens.is_none() {
+        settings["max_output_tokens"] = json!(OUTPUT_TOKENS_MIN.max(largest / BYTES_PER_TOKEN + 512));
+    }
+    if let Some(schema) = &desk.options.output_schema {
+        settings["text"] =
+            json!({"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": schema}});
+    }
+    let target = files.iter().find(|file| !context::files::is_test(&file.path)).or(files.first());
+    if let Some(file) = target.filter(|_| config.is_local()) {
+        settings["prediction"] = json!({"type": "content", "content": file.text});
+    }
+    settings
+}
+
+/// Writes every change of the answer, or none.
+async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
+    let edits: Vec<(&Block, u64, &PathBuf)> =
+        draft.blocks.iter().filter_map(|block| Some((block, block.edit?, block.path.as_ref()?))).collect();
+    if edits.is_empty() {
+        return Ok(());
+    }
+    let changes = match changes(draft, &edits) {
+        Ok(changes) => changes,
+        Err((edit, path, failed)) => {
+            desk.emit(Event::EditFailed { edit, path, why: failed.why.clone() }).await;
+            return Err(failed);
+        }
+    };
+    if let Err(why) = permitted(desk, &edits).await {
+        for (_, edit, path) in edits {
+            desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
+        }
+        return Err(NotApplied { why, repairable: false });
+    }
+    let written = match Batch::resolve(&desk.root(), &changes).and_then(Batch::write) {
+        Ok(written) => written,
+        Err(error) => {
+            for (_, edit, path) in edits {
+                desk.emit(Event::EditFailed { edit, path: path.clone(), why: error.to_string() }).await;
+            }
+            return Err(NotApplied { why: error.to_string(), repairable: false });
+        }
+    };
+    for (_, edit, path) in edits {
+        let lines = written.iter().find(|file| file.path == *path).map_or((0, 0), crate::edit::Written::lines);
+        desk.emit(Event::EditApplied { edit, path: path.clone(), lines }).await;
+    }
+    desk.history.edited(&written);
+    Ok(())
+}
+
+/// What the files become. Later blocks build on earlier ones.
+fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Change>, (u64, PathBuf, NotApplied)> {
+    let mut files = draft.files.clone();
+    let mut touched: Vec<PathBuf> = Vec::new();
+    for &(block, edit, path) in edits {
+        let failed = |why: String, repairable| (edit, path.clone(), NotApplied { why, repairable });
+        if !block.whole {
+            let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
+            return Err(failed(why, false));
+        }
+        let around = place::Surroundings { root: &draft.root, files: &files, removal: draft.removal };
+        let text = place::rewrite(path, &block.head, &block.text, &around);
+        let text = text.map_err(|error| failed(error.to_string(), true))?;
+        match files.iter_mut().find(|file| file.path == *path) {
+            Some(file) => file.text = text,
+            None => files.push(Shown { path: path.clone(), text, excerpt: None }),
+        }
+        if !touched.contains(path) {
+            touched.push(path.clone());
+        }
+    }
+    let change =
+        |file: &Shown| Change { path: file.path.clone(), kind: ChangeKind::WholeFile { text: file.text.clone() } };
+    Ok(files.iter().filter(|file| touched.contains(&file.path)).map(change).collect())
+}
+
+/// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
+async fn permitted(desk: &mut Desk, edits: &[(&Block, u64, &PathBuf)]) -> Result<(), String> {
+    let policy = desk.sandbox_policy();
+    let paths: Vec<PathBuf> = edits.iter().map(|(_, _, path)| (*path).clone()).collect();
+    let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
+    let why = match (refused, desk.config().approval_policy) {
+        (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
+        (None, _) => return Ok(()),
+        (Some(why), approval::Policy::Never) => return Err(why),
+        (Some(why), _) => why,
+    };
+    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(_, edit, _)| *edit).collect(), paths };
+    match desk.ask(what, why).await {
+        Decision::Yes | Decision::Always => Ok(()),
+        Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
+    }
+}
+
+/// The person stopped the answer: nothing is written, and every change says so.
+async fn stopped(desk: &mut Desk, draft: &Draft) -> Outcome {
+    for block in &draft.blocks {
+        if let (Some(edit), Some(path)) = (block.edit, block.path.clone()) {
+            let why = "stopped before it was written".to_owned();
+            desk.emit(Event::EditFailed { edit, path, why }).await;
+        }
+    }
+    Outcome::Stopped
+}

@@ -1,0 +1,108 @@
+//! What a small model is told: little, and last.
+//!
+//! Tried on 26 handmade bugs with qwen2.5-coder-1.5b at temperature 0, each a module beside its test: asked to explain
+//! and to name the file it fixes 12, asked for "one code block that holds the whole corrected function and nothing else"
+//! it fixes 17, and with the same sentence behind the task instead of in the system message 19. What it says before the
+//! code it invents, and then follows.
+
+use crate::command::Prompt;
+use crate::context::{Gathered, Shown, files};
+
+/// How to answer, in the last words of every message.
+const HOW: &str = "Reply with one code block that holds the whole corrected function and nothing else. Do not repeat \
+                   the tests.";
+
+/// The same for a conversation in which nothing is to be changed.
+const HOW_QUESTION: &str = "Answer in a few words.";
+
+/// The message of a turn: files, then the task, then how to answer.
+pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
+    let mut message = String::new();
+    if let Some(map) = &gathered.map {
+        message += &format!("Files of the project and what they define:\n{map}\n");
+    }
+    for file in &gathered.fresh {
+        message += &shown(file);
+    }
+    message += prompt.text.trim();
+    if let Some((path, first, last)) = &prompt.selection {
+        message += &format!("\nThis is about lines {first} to {last} of {}:\n", path.display());
+        let files = gathered.fresh.iter().chain(&gathered.known);
+        if let Some(file) = files.into_iter().find(|file| file.path == *path) {
+            let lines = file.text.lines().skip(first.saturating_sub(1)).take(last.saturating_sub(*first) + 1);
+            message += &fenced(files::language(path), &lines.collect::<Vec<_>>().join("\n"));
+        }
+    }
+    message += "\n\n";
+    message += if is_question(&prompt.text) { HOW_QUESTION } else { HOW };
+    message
+}
+
+/// A file as the model sees it.
+fn shown(file: &Shown) -> String {
+    let text = file.excerpt.as_deref().unwrap_or(&file.text);
+    let note = if file.excerpt.is_some() { " (parts of it)" } else { "" };
+    format!("{}{note}\n{}\n", file.path.display(), fenced(files::language(&file.path), text))
+}
+
+/// A block with a fence longer than any in it.
+fn fenced(language: &str, text: &str) -> String {
+    let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'`').count()).max();
+    let fence = "`".repeat(longest.unwrap_or(0).max(2) + 1);
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{end}{fence}\n")
+}
+
+/// Whether the words ask for an answer rather than for a change.
+pub fn is_question(text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+    let asks = matches!(
+        first,
+        "what"
+            | "why"
+            | "how"
+            | "where"
+            | "which"
+            | "who"
+            | "when"
+            | "does"
+            | "is"
+            | "are"
+            | "explain"
+            | "describe"
+            | "summarise"
+            | "summarize"
+            | "tell"
+    );
+    asks || (text.ends_with('?') && !matches!(first, "can" | "could" | "would" | "will" | "please"))
+}
+
+/// Whether the task wants something to go away, so that a shorter file is no mistake.
+pub fn asks_removal(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let words =
+        ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
+    words.iter().any(|word| text.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_told_from_tasks() {
+        for question in ["What does total do?", "why is it slow", "Explain cart.py", "Is 2 prime?"] {
+            assert!(is_question(question), "{question}");
+        }
+        for task in ["Fix the bug", "Can you add a test?", "Could you rename total to sum?", "make it faster"] {
+            assert!(!is_question(task), "{task}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_fences_stands_in_a_longer_one() {
+        assert_eq!(fenced("markdown", "a\n```sh\nls\n```"), "````markdown\na\n```sh\nls\n```\n````\n");
+        assert_eq!(fenced("rust", "fn a() {}\n"), "```rust\nfn a() {}\n```\n");
+    }
+}

@@ -1,0 +1,182 @@
+//! `flint exec`: one task without a screen, for scripts and pipelines.
+//!
+//! What the model says and the diff go to standard output, everything else to standard error; with `--json` standard
+//! output has one event per line, in the names the Codex CLI uses. The exit code says how it went: see [`Code`].
+
+mod lines;
+mod report;
+
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::sync::mpsc::Receiver;
+
+use crate::partner::PartnerArgs;
+use lines::Lines;
+use report::Report;
+
+/// Most bytes of a prompt from standard input; no model's context holds more.
+const PROMPT_BYTES_MAX: u64 = 4 << 20;
+
+/// Arguments of `flint exec`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments, 3 the edits did not apply (no file \
+                        was changed), 4 the check failed, 130 interrupted.")]
+pub struct ExecArgs {
+    /// The task, in which @path mentions a file [default: standard input]
+    prompt: Option<String>,
+    #[command(flatten)]
+    partner: PartnerArgs,
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// File with a JSON schema that the answer must follow
+    #[arg(long, value_name = "FILE")]
+    output_schema: Option<PathBuf>,
+    /// Write the model's last message to this file
+    #[arg(short, long = "output-last-message", value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Shell command that must succeed after the edits [default: `check` of the configuration]
+    #[arg(long, value_name = "CMD")]
+    check: Option<String>,
+}
+
+/// How it went, as exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    Done = 0,
+    Failed = 1,
+    NotApplied = 3,
+    CheckFailed = 4,
+    Interrupted = 130,
+}
+
+/// Whoever follows the events of a run.
+trait Follow {
+    fn event(&mut self, event: &Event) -> anyhow::Result<()>;
+}
+
+/// Runs the command.
+pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
+    let mut options = args.partner.options()?;
+    let prompt = prompt(&args)?;
+    if let Some(path) = &args.output_schema {
+        let text = std::fs::read_to_string(path).with_context(|| format!("the schema {}", path.display()))?;
+        options.output_schema =
+            Some(serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let code = runtime.block_on(execute(args, options, prompt))?;
+    Ok(ExitCode::from(code as u8))
+}
+
+async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt) -> anyhow::Result<Code> {
+    let check = args.check.clone().or_else(|| options.config.config.check.clone());
+    let root = options.root.clone();
+    let mut follow: Box<dyn Follow> = match args.json {
+        true => Box::new(Lines::default()),
+        false => Box::new(Report::new()),
+    };
+    let (partner, mut events) = Partner::start(options);
+    partner.send(Command::Status).await;
+    partner.send(Command::Ask(prompt)).await;
+    let stop = partner.clone();
+    let interrupt = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            stop.send(Command::Stop).await;
+        }
+    });
+    let mut ran = Ran::default();
+    ran.follow(&partner, &mut events, follow.as_mut()).await?;
+    interrupt.abort();
+    partner.send(Command::Diff).await;
+    partner.send(Command::Shutdown).await;
+    while let Some(event) = events.recv().await {
+        follow.event(&event)?;
+    }
+    if let Some(path) = &args.output {
+        std::fs::write(path, &ran.text)
+            .with_context(|| format!("the message could not be written to {}", path.display()))?;
+    }
+    let mut code = ran.code();
+    if let Some(command) = check.filter(|_| code == Code::Done) {
+        eprintln!("check: {command}");
+        let status = std::process::Command::new("sh").args(["-c", &command]).current_dir(&root).status();
+        if !status.with_context(|| format!("`{command}` could not be run"))?.success() {
+            eprintln!("the check failed");
+            code = Code::CheckFailed;
+        }
+    }
+    Ok(code)
+}
+
+/// What became of the turn.
+#[derive(Default)]
+struct Ran {
+    text: String,
+    edit_failed: bool,
+    outcome: Option<Outcome>,
+}
+
+impl Ran {
+    /// Reads events until the turn has ended.
+    ///
+    /// Nobody is there to approve anything, so what needs approval is refused: a pipeline should not wait for ever.
+    async fn follow(
+        &mut self,
+        partner: &Partner,
+        events: &mut Receiver<Event>,
+        follow: &mut dyn Follow,
+    ) -> anyhow::Result<()> {
+        while let Some(event) = events.recv().await {
+            follow.event(&event)?;
+            match event {
+                Event::ApprovalAsked(asked) => {
+                    partner.send(Command::Decide { ask: asked.ask, decision: Decision::No }).await;
+                }
+                Event::Text { delta } => self.text.push_str(&delta),
+                Event::EditFailed { .. } => self.edit_failed = true,
+                Event::EditApplied { .. } => self.edit_failed = false,
+                Event::TurnEnded { outcome, .. } => {
+                    self.outcome = Some(outcome);
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        bail!("the partner ended without a word; this is a mistake in Flint")
+    }
+
+    fn code(&self) -> Code {
+        match &self.outcome {
+            Some(Outcome::Done) if self.edit_failed => Code::NotApplied,
+            Some(Outcome::Done) => Code::Done,
+            Some(Outcome::Stopped) => Code::Interrupted,
+            Some(Outcome::Failed { .. }) if self.edit_failed => Code::NotApplied,
+            _ => Code::Failed,
+        }
+    }
+}
+
+fn prompt(args: &ExecArgs) -> anyhow::Result<Prompt> {
+    let text = match args.prompt.as_deref() {
+        Some("-") | None => {
+            let stdin = std::io::stdin();
+            if stdin.is_terminal() {
+                bail!("say what to do: flint exec \"fix the bug in @src/cart.py\"");
+            }
+            let mut text = String::new();
+            stdin.take(PROMPT_BYTES_MAX).read_to_string(&mut text).context("the prompt on standard input")?;
+            text
+        }
+        Some(text) => text.to_owned(),
+    };
+    if text.trim().is_empty() {
+        bail!("the prompt is empty");
+    }
+    Ok(Prompt { text, selection: None })
+}

@@ -1,0 +1,129 @@
+//! What every command that starts the partner shares: its arguments, and how they become options.
+
+use std::path::{Path, PathBuf};
+
+use agent::config::{Config, Sources};
+use agent::local::ServerHow;
+use agent::{PartnerOptions, Style};
+use anyhow::{Context, bail};
+use clap::Args;
+use hub::Store;
+
+use crate::{models, serve};
+
+/// Arguments of every command that starts the partner.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PartnerArgs {
+    /// Folder to work in [default: this one]
+    #[arg(short = 'C', long = "cd", value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+    /// Name of a model, or path to a GGUF file [default: the configuration's, else the catalogue's]
+    #[arg(short, long)]
+    pub model: Option<String>,
+    /// Profile of the configuration
+    #[arg(short, long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Setting that wins over the configuration, such as style=agent; repeatable
+    #[arg(short = 'c', long = "config", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Keep no session and no checkpoints on disk
+    #[arg(long)]
+    pub ephemeral: bool,
+    /// Use only models that are already here
+    #[arg(long)]
+    pub offline: bool,
+}
+
+impl PartnerArgs {
+    /// Reads the configuration, and fetches the model when it is a local one that is not here.
+    pub fn options(&self) -> anyhow::Result<PartnerOptions> {
+        let root = self.root()?;
+        let mut sources = Sources::of_process(&root);
+        sources.profile = self.profile.clone();
+        sources.overrides = self.settings.clone();
+        sources.overrides.extend(self.model.iter().map(|model| format!("model={}", toml_text(model))));
+        let mut config = Config::load(&sources)?;
+        let store = Store::open()?;
+        let default_model = store.catalogue().default_name().to_owned();
+        let mut names = Vec::new();
+        if config.config.is_local() {
+            let asked = config.config.model.clone().unwrap_or_else(|| default_model.clone());
+            let path = models::ensure(&asked, self.offline)?;
+            let name = match store.catalogue().find(&asked) {
+                Ok(entry) => entry.name.clone(),
+                Err(_) => path.file_stem().map_or_else(|| asked.clone(), |stem| stem.to_string_lossy().into_owned()),
+            };
+            names.push(if name == asked || store.catalogue().find(&asked).is_ok() { name.clone() } else { asked });
+            names.extend(store.installed().into_iter().map(|(entry, _)| entry.name.clone()));
+            config.config.model = Some(name);
+        }
+        names.dedup();
+        let state = serve::state_directory(None)?;
+        let server = ServerHow {
+            program: std::env::current_exe().context("the path of this program")?,
+            arguments: server_arguments(&state, self.offline),
+            models: names,
+            state: state.clone(),
+        };
+        let limit = config.config.project_doc_max_bytes;
+        let instructions = agent::instructions::read(sources.user_dir.as_deref(), &root, limit);
+        config.warnings.extend(instructions.warnings);
+        let known = |entry: &hub::Entry| (entry.name.clone(), style_of(entry));
+        Ok(PartnerOptions {
+            root,
+            state,
+            sources,
+            server,
+            default_model,
+            known_models: store.catalogue().entries().iter().map(known).collect(),
+            instructions: instructions.text,
+            instruction_files: instructions.files,
+            ephemeral: self.ephemeral,
+            resume: None,
+            output_schema: None,
+            config,
+        })
+    }
+
+    /// The folder to work in, whole and without links.
+    pub fn root(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.as_deref().unwrap_or(Path::new("."));
+        let root = folder.canonicalize().with_context(|| format!("{} cannot be worked in", folder.display()))?;
+        if !root.is_dir() {
+            bail!("{} is no folder", root.display());
+        }
+        Ok(root)
+    }
+}
+
+/// Ends the private server.
+pub fn stop() -> anyhow::Result<()> {
+    let state = serve::state_directory(None)?;
+    let how = ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
+    let ran = agent::local::stop(&how)?;
+    println!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
+    Ok(())
+}
+
+/// The private server keeps its own state, so that a `flint serve` beside it is not disturbed.
+fn server_arguments(state: &Path, offline: bool) -> Vec<String> {
+    let mut arguments = vec!["--state".to_owned(), state.join("partner").display().to_string()];
+    arguments.extend(["--idle-minutes", "60"].map(str::to_owned));
+    if offline {
+        arguments.push("--offline".to_owned());
+    }
+    arguments
+}
+
+/// The style the catalogue gives a model.
+fn style_of(entry: &hub::Entry) -> Style {
+    match entry.style {
+        hub::Style::Pair => Style::Pair,
+        hub::Style::Agent => Style::Agent,
+    }
+}
+
+/// A text as TOML writes it.
+fn toml_text(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
