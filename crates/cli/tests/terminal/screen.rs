@@ -151,13 +151,18 @@ fn read(pty: &Pty, told: &(Mutex<Seen>, Condvar)) {
     loop {
         match pty.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => told.0.lock().unwrap().parser.process(&buffer[..count]),
+            Ok(count) => lock(told).parser.process(&buffer[..count]),
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             // This is how a pseudo-terminal says that its last process has ended.
             Err(_) => break,
         }
         told.1.notify_all();
     }
-    told.0.lock().unwrap().ended = true;
+    lock(told).ended = true;
     told.1.notify_all();
+}
+
+/// A test that failed while it looked must not make the reader fail too.
+fn lock(told: &(Mutex<Seen>, Condvar)) -> std::sync::MutexGuard<'_, Seen> {
+    told.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
