@@ -21,6 +21,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("api", &["tokio", "kernels", "model", "engine", "text", "hub", "server", "client", "cli"]),
     ("server", &["hub", "client", "cli"]),
     ("client", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
+    ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
 ];
 
 #[test]

@@ -31,10 +31,10 @@ pub struct Options {
     pub folder: PathBuf,
     /// Lines only: no alternate screen, no cursor movement, nothing drawn twice.
     pub plain: bool,
+    /// Draw on the terminal's first screen, where the last picture stays when the person leaves.
+    pub main_screen: bool,
     /// Whether colours may be used; see [`color_wanted`].
     pub color: bool,
-    /// Take the wheel, which costs plain selecting with the mouse (Shift selects then).
-    pub mouse: bool,
     /// Where earlier prompts are kept; nowhere when `None`.
     pub history: Option<PathBuf>,
     /// A prompt to begin with.

@@ -105,6 +105,8 @@ struct Plain<W> {
     approvals: VecDeque<Approval>,
     status_wanted: bool,
     running: bool,
+    /// The partner has begun what was asked.
+    begun: bool,
     session: String,
     turns: usize,
     /// Answers of the last turn, and its changes.
@@ -123,6 +125,7 @@ impl<W: Write> Plain<W> {
             approvals: VecDeque::new(),
             status_wanted: false,
             running: false,
+            begun: false,
             session: String::new(),
             turns: 0,
             answer: String::new(),
@@ -157,6 +160,7 @@ impl<W: Write> Plain<W> {
             None if self.running => Ok(Some(Command::Steer(slash::prompt(line)))),
             None => {
                 self.running = true;
+                self.begun = false;
                 Ok(Some(Command::Ask(slash::prompt(line))))
             }
         }
@@ -208,6 +212,7 @@ impl<W: Write> Plain<W> {
         match event {
             Event::TurnStarted { turn, .. } => {
                 self.running = true;
+                self.begun = true;
                 self.turns += 1;
                 self.answer.clear();
                 self.changes.clear();
@@ -362,7 +367,8 @@ impl<W: Write> Plain<W> {
             }
             Event::Notice { text } => text,
             Event::Trouble { text } => {
-                self.running &= self.turns > 0;
+                // A turn that broke before it began will never end.
+                self.running &= self.begun;
                 format!("error: {text}")
             }
             _ => return Ok(()),

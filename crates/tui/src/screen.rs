@@ -78,7 +78,7 @@ pub async fn run(
     }
     let mut state = Loop {
         app,
-        screen: Screen::enter(options.mouse)?,
+        screen: Screen::enter(options.main_screen)?,
         commands,
         events,
         partner_is_there: true,

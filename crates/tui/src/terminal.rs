@@ -19,21 +19,19 @@ use ratatui::{Frame, Terminal};
 
 /// A whole frame goes out in one write, so that a terminal never shows half of one.
 const FRAME_BYTES: usize = 64 * 1024;
-/// Clicks and the wheel, without the movements that crossterm's own command would ask for as well.
-const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1000l";
-/// The wheel would else press Up and Down on the alternate screen, and those walk through earlier prompts.
+/// The wheel would else press Up and Down on the alternate screen, and those walk through earlier prompts. The mouse itself
+/// is left to the terminal, so that selecting works as everywhere.
 const WHEEL_IS_NOT_ARROWS: &str = "\x1b[?1007l";
 
 /// The terminal while it is ours.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    mouse: bool,
+    main_screen: bool,
 }
 
 impl Screen {
     /// Takes the terminal. It is given back when this is dropped, and before the message of a panic is printed.
-    pub fn enter(mouse: bool) -> io::Result<Screen> {
+    pub fn enter(main_screen: bool) -> io::Result<Screen> {
         static RESTORE_ON_PANIC: Once = Once::new();
         RESTORE_ON_PANIC.call_once(|| {
             let told = std::panic::take_hook();
@@ -42,9 +40,13 @@ impl Screen {
                 told(panic);
             }));
         });
-        take(mouse)?;
+        take(main_screen)?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME_BYTES, stdout()));
-        Ok(Screen { terminal: Terminal::new(backend)?, mouse })
+        let mut terminal = Terminal::new(backend)?;
+        if main_screen {
+            terminal.clear()?;
+        }
+        Ok(Screen { terminal, main_screen })
     }
 
     /// Draws one frame; terminals that know synchronised updates show it at once.
@@ -69,7 +71,7 @@ impl Screen {
     pub fn suspend(&mut self) -> io::Result<()> {
         give_back();
         rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
-        take(self.mouse)?;
+        take(self.main_screen)?;
         self.forget()
     }
 }
@@ -81,12 +83,14 @@ impl Drop for Screen {
     }
 }
 
-fn take(mouse: bool) -> io::Result<()> {
+fn take(main_screen: bool) -> io::Result<()> {
     enable_raw_mode()?;
     // Asked for without a question: a terminal that does not know it ignores it, and waiting for an answer costs time.
     let keys = PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES);
-    let wheel = if mouse { MOUSE_ON } else { WHEEL_IS_NOT_ARROWS };
-    execute!(stdout(), EnterAlternateScreen, EnableBracketedPaste, keys, Print(wheel))
+    if !main_screen {
+        execute!(stdout(), EnterAlternateScreen)?;
+    }
+    execute!(stdout(), EnableBracketedPaste, keys, Print(WHEEL_IS_NOT_ARROWS))
 }
 
 /// Errors are of no use here: whoever calls this is leaving.
@@ -94,7 +98,6 @@ fn give_back() {
     let _ = execute!(
         stdout(),
         EndSynchronizedUpdate,
-        Print(MOUSE_OFF),
         PopKeyboardEnhancementFlags,
         DisableBracketedPaste,
         LeaveAlternateScreen,

@@ -59,8 +59,21 @@ pub fn is_question(text: &str) -> bool {
     let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
     let asks = matches!(
         first,
-        "what" | "why" | "how" | "where" | "which" | "who" | "when" | "does" | "is" | "are" | "explain" | "describe"
-            | "summarise" | "summarize" | "tell"
+        "what"
+            | "why"
+            | "how"
+            | "where"
+            | "which"
+            | "who"
+            | "when"
+            | "does"
+            | "is"
+            | "are"
+            | "explain"
+            | "describe"
+            | "summarise"
+            | "summarize"
+            | "tell"
     );
     asks || (text.ends_with('?') && !matches!(first, "can" | "could" | "would" | "will" | "please"))
 }
@@ -68,7 +81,8 @@ pub fn is_question(text: &str) -> bool {
 /// Whether the task wants something to go away, so that a shorter file is no mistake.
 pub fn asks_removal(text: &str) -> bool {
     let text = text.to_lowercase();
-    let words = ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
+    let words =
+        ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
     words.iter().any(|word| text.contains(word))
 }
 

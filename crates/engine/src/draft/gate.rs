@@ -218,6 +218,9 @@ mod tests {
         assert!(weigh(0.7, 0.012, &ALONE).gain < 1.1, "a draft model at 12 ms a token hardly pays");
         let crowd = StepSoFar { rows: 16, tokens: 16.0, decoding: 16 };
         assert!(weigh(0.6, 0.0, &crowd).gain < GAIN_MIN, "a full step has no free rows");
-        assert!(Gate::default().weigh(&[1.0; 8], 0.0, &ALONE).count == 0, "nothing is drafted before anything is known");
+        assert!(
+            Gate::default().weigh(&[1.0; 8], 0.0, &ALONE).count == 0,
+            "nothing is drafted before anything is known"
+        );
     }
 }

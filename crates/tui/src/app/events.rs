@@ -29,10 +29,7 @@ impl App {
             Event::SteerAccepted { after_ms } => self.steer_accepted(after_ms),
             Event::SteerApplied { after_ms } => self.steer_applied(after_ms),
             Event::SteerFailed { text, why } => self.steer_failed(&text, &why),
-            Event::Queued { text, waiting } => {
-                self.queued = waiting;
-                self.notice(format!("asks next: {text}"));
-            }
+            Event::Queued { text, waiting } => self.was_queued(&text, waiting),
             Event::Candidates { rows, best } => self.candidates(rows, best),
             Event::Restored { what, paths, turn } => self.restored(what, &paths, turn),
             Event::Closed => {}
@@ -111,6 +108,20 @@ impl App {
         self.trouble(format!("not steered: {why}"));
         if self.composer.is_empty() {
             self.composer.set(text);
+        }
+    }
+
+    /// A steer that came too early or too late to turn anything waits as well, and then says so where it stands.
+    fn was_queued(&mut self, text: &str, waiting: usize) {
+        self.queued = waiting;
+        match self
+            .steers
+            .iter()
+            .position(|steer| steer.text.trim() == text.trim())
+            .and_then(|at| self.steers.remove(at))
+        {
+            Some(steer) => self.reword(steer.block, format!("{text}  (asks next)")),
+            None => self.notice(format!("asks next: {text}")),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use agent::{ApprovalAsk, Command, Decision};
-use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseEventKind};
+use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::picker::Picked;
 use super::{App, Effect};
@@ -13,8 +13,6 @@ use super::{App, Effect};
 pub const APPROVAL_REST: Duration = Duration::from_millis(400);
 /// A second press counts as one with the first within this time.
 pub const TWICE_WITHIN: Duration = Duration::from_millis(1_500);
-/// Rows of one turn of the wheel.
-const WHEEL_ROWS: isize = 3;
 
 impl App {
     /// Takes in what the person did.
@@ -22,11 +20,6 @@ impl App {
         match input {
             Input::Key(key) if key.kind != KeyEventKind::Release => self.key(key, now),
             Input::Paste(text) => self.write(&text),
-            Input::Mouse(mouse) => match mouse.kind {
-                MouseEventKind::ScrollUp => self.conversation.scroll(-WHEEL_ROWS, &self.theme),
-                MouseEventKind::ScrollDown => self.conversation.scroll(WHEEL_ROWS, &self.theme),
-                _ => {}
-            },
             _ => {}
         }
     }

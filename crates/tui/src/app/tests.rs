@@ -194,6 +194,15 @@ fn a_second_enter_steers_even_before_the_turn_has_begun() {
 }
 
 #[test]
+fn a_steer_that_can_turn_nothing_yet_waits() {
+    let mut bench = Bench::new();
+    bench.begin("one");
+    bench.enter("other");
+    bench.event(Event::Queued { text: "other".to_owned(), waiting: 1 });
+    assert!(bench.sees("↳ other  (asks next)") && !bench.sees("asks next: other"));
+}
+
+#[test]
 fn a_steer_that_failed_gives_its_text_back() {
     let mut bench = Bench::new();
     bench.begin("one");

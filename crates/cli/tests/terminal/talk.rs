@@ -1,0 +1,135 @@
+//! Asking, steering, stopping, resizing and leaving, with a small model.
+
+use std::time::Duration;
+
+use crate::place::Place;
+use crate::slow;
+
+const SMALL: &str = "smollm2-135m";
+/// A question with a long answer.
+const LONG: &str = "Write a very long story about a cat who travels. Do not stop early.";
+/// Esc ends the answer within this time.
+const STOPS_WITHIN: Duration = Duration::from_millis(50);
+
+/// Whether the model has said this many words after the last sign.
+fn words_after(text: &str, sign: &str, count: usize) -> bool {
+    let said = text.rsplit_once(sign).map_or("", |(_, rest)| rest);
+    let said = said.split("──").next().unwrap_or_default();
+    said.split_whitespace().count() >= count
+}
+
+#[test]
+fn a_question_is_answered_with_figures_and_the_terminal_is_given_back() {
+    let place = Place::new(SMALL);
+    let mut screen = place.flint(&[]);
+    screen.sees("Enter asks");
+    screen.enter("Say hello.");
+    screen.sees("Esc stops");
+    screen.wait("the turn is over", |text| text.contains("Enter asks") && text.contains("tok/s"));
+    let rows = screen.rows();
+    assert_eq!(rows.len(), 24);
+    let figures = rows.last().unwrap();
+    for figure in ["smollm2-135m", "tok/s", "first ", "cached ", "left ", "ws"] {
+        assert!(figures.contains(figure), "{figure} is not in: {figures}");
+    }
+    screen.enter("/status");
+    screen.sees("weights");
+    screen.leave();
+}
+
+#[test]
+fn a_steer_in_the_middle_begins_another_answer_below_it() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&["-c", "temperature=0"]);
+    screen.enter(LONG);
+    screen.wait("a few words", |text| words_after(text, "stop early.", 12));
+    screen.enter("Now list ten colours instead.");
+    screen.wait("the steer is applied", |text| text.contains("(accepted ") && text.contains(", applied "));
+    screen.wait("an answer to the steer", |text| words_after(text, " ms)", 5));
+    let text = screen.text();
+    let (before, _) = text.split_once("↳ Now list").unwrap();
+    assert!(before.contains("› Write a very long story") && words_after(before, "stop early.", 12), "{text}");
+}
+
+#[test]
+fn a_steer_turns_what_the_answer_is_about() {
+    if !slow("a_steer_turns_what_the_answer_is_about") {
+        return;
+    }
+    let place = Place::new("qwen2.5-coder-1.5b");
+    let screen = place.flint(&["-c", "temperature=0"]);
+    screen.enter(LONG);
+    screen.wait("a few words", |text| words_after(text, "stop early.", 12));
+    screen.enter("Now list ten colours instead.");
+    screen.sees(", applied ");
+    let colours = ["red", "blue", "green", "yellow", "white", "black", "purple", "orange"];
+    screen.wait("colours", |text| {
+        let after = text.rsplit_once("↳ Now list").map_or(text, |(_, rest)| rest).to_lowercase();
+        colours.iter().filter(|colour| after.contains(**colour)).count() >= 3
+    });
+}
+
+#[test]
+fn esc_stops_at_once_and_keeps_what_was_said() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&[]);
+    let mut times = Vec::new();
+    for turn in 1..=5 {
+        screen.enter(LONG);
+        screen.wait("a few words", |text| words_after(text, "stop early.", 12));
+        screen.keys("\x1b");
+        let sign = "what is above was kept";
+        times.push(screen.wait("the turn is over", |text| words_after(text, "stop early.", 12) && text.contains(sign)));
+        let said = screen.text();
+        assert!(words_after(said.split(sign).next().unwrap(), "stop early.", 12), "turn {turn}: {said}");
+        // Nothing more may come.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(screen.text(), said, "turn {turn}");
+        screen.keys("/new\r");
+        screen.wait("an empty session", |text| !text.contains(sign));
+    }
+    times.sort_unstable();
+    eprintln!("Esc to the end of the turn on the screen: {times:?}");
+    // The median, because a machine that also builds may hold back one of five.
+    assert!(times[2] <= STOPS_WITHIN, "{times:?}");
+}
+
+#[test]
+fn tab_asks_after_the_turn() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&["-c", "max_output_tokens=40"]);
+    screen.enter(LONG);
+    screen.wait("a few words", |text| words_after(text, "stop early.", 3));
+    screen.keys("Say goodbye.\t");
+    screen.sees("asks next: Say goodbye.");
+    screen.sees("› Say goodbye.");
+    screen.wait("both turns are over", |text| text.contains("Enter asks"));
+}
+
+#[test]
+fn another_size_is_drawn_whole_while_the_model_talks() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&[]);
+    screen.enter(LONG);
+    screen.wait("a few words", |text| words_after(text, "stop early.", 12));
+    for (columns, rows) in [(40, 10), (100, 30), (20, 6), (80, 24)] {
+        screen.resize(columns, rows);
+        screen.wait_rows("the figures in the last row, the composer above, the hints above that", |seen| {
+            let last = usize::from(rows) - 1;
+            seen[last].starts_with("smollm2") && seen[last - 1].starts_with('›') && seen[last - 2].starts_with("──")
+        });
+    }
+    screen.keys("\x1b");
+    screen.sees("stopped after");
+}
+
+#[test]
+fn plain_mode_speaks_in_lines() {
+    let place = Place::new(SMALL);
+    let screen = place.flint_with(&["--plain", "-c", "max_output_tokens=30"], &[("NO_COLOR", "1")], (80, 24));
+    screen.sees("/help lists commands");
+    screen.keys("Say hello.\n");
+    screen.wait("the end of the turn", |text| text.contains("done in ") || text.contains("error: "));
+    assert!(screen.text().contains("turn 1"), "{}", screen.text());
+    screen.keys("/quit\n");
+}
