@@ -186,10 +186,10 @@ impl Desk {
                 let turns = self.history.turn_lines();
                 self.emit(Event::Turns(turns)).await;
             }
-            Command::Sessions { query } => {
-                let found = self.history.sessions(&query);
-                self.emit(Event::Sessions(found)).await;
-            }
+            Command::Sessions { query } => match self.history.sessions(&query) {
+                Ok(found) => self.emit(Event::Sessions(found)).await,
+                Err(why) => self.trouble(why).await,
+            },
             _ => self.trouble("a turn is running; stop it first (Esc), or wait until it has ended").await,
         }
     }

@@ -361,6 +361,8 @@ pub struct Status {
     pub provider: String,
     /// `websocket` or `sse`, once known.
     pub transport: Option<String>,
+    /// The server's lane that served the last request, such as `priority`, when it says so.
+    pub lane: Option<String>,
     /// `pair` or `agent`.
     pub style: &'static str,
     /// The profile in use.

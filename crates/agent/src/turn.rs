@@ -48,9 +48,17 @@ pub struct Reply {
     /// Steers that were accepted and whose first token is waited for.
     applying: Option<Instant>,
     cut: bool,
+    /// What is said is not part of the conversation.
+    unheard: bool,
 }
 
 impl Reply {
+    /// The same, of which nothing is kept in the conversation.
+    pub fn unheard(mut self) -> Self {
+        self.unheard = true;
+        self
+    }
+
     /// Sends a request and waits for its first event. None when the person stopped it before that.
     pub async fn start(desk: &mut Desk, instructions: &str, more: Value) -> Result<Option<Self>, String> {
         let Some(answer) = send(desk, instructions, &more).await? else { return Ok(None) };
@@ -63,6 +71,7 @@ impl Reply {
             steers: Vec::new(),
             applying: None,
             cut: false,
+            unheard: false,
         }))
     }
 
@@ -162,7 +171,7 @@ impl Reply {
     /// Puts what the model said into the conversation.
     async fn keep_said(&mut self, desk: &mut Desk) {
         let said = std::mem::take(&mut self.said);
-        if !said.is_empty() {
+        if !said.is_empty() && !self.unheard {
             let item = desk.conversation.push_assistant(&said);
             desk.history.item(&item);
         }

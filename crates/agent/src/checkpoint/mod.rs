@@ -77,6 +77,9 @@ impl CheckpointError {
 
 type Result<T> = std::result::Result<T, CheckpointError>;
 
+/// A path with its text before and after; `None` where there is none, or none that is text.
+type ChangedText = (PathBuf, Option<String>, Option<String>);
+
 /// Where snapshots are kept. Several processes may use one.
 #[derive(Debug)]
 pub struct Store {
@@ -135,7 +138,7 @@ impl Store {
     /// The files that differ, with lines added and removed from the first to the second. Files that are not text count
     /// no lines.
     pub fn compare(&self, from: &TreeId, to: &TreeId) -> Result<Vec<(PathBuf, (usize, usize))>> {
-        let count = |(path, old, new): (PathBuf, Option<String>, Option<String>)| {
+        let count = |(path, old, new): ChangedText| {
             let lines = crate::diff::lines(old.as_deref().unwrap_or(""), new.as_deref().unwrap_or(""));
             (path, lines)
         };
@@ -189,7 +192,7 @@ impl Store {
         self.objects.remove_unless(&needed, old)
     }
 
-    fn changed_texts(&self, from: &TreeId, to: &TreeId) -> Result<Vec<(PathBuf, Option<String>, Option<String>)>> {
+    fn changed_texts(&self, from: &TreeId, to: &TreeId) -> Result<Vec<ChangedText>> {
         let (from, to) = (self.load(from)?, self.load(to)?);
         let mut changed = Vec::new();
         for path in tree::differing(&from.entries, &to.entries) {

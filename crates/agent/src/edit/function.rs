@@ -212,35 +212,33 @@ impl<'a> Merge<'a> {
             .filter(|member| matches!(member.kind, Kind::Function | Kind::Type))
             .filter(|member| !inner.iter().any(|other| encloses(other, member)))
             .collect();
-        let code = outline::code_lines(self.language, &self.new.join("\n"));
-        let known = |line: &str| self.old[old.lines.clone()].iter().any(|other| other.trim() == line.trim());
-        for at in item.lines.clone() {
-            let in_member = members.iter().any(|member| member.lines.contains(&at));
-            let closes = code[at].trim().trim_matches(['}', ';']).is_empty();
-            let head = at <= item.head && squeezed(self.new[at]).contains(&item.name);
-            let line = self.new[at];
-            let placeholder = matches!(line.trim(), "..." | "pass");
-            if !in_member
-                && !closes
-                && !head
-                && !placeholder
-                && !known(line)
-                && !(at < item.head)
-                && item.kind != Kind::Impl
-            {
-                let names: Vec<&str> =
-                    self.missing_members(item, old).iter().map(|member| member.name.as_str()).collect();
-                let why = format!(
-                    "`{}` came back without {} but with other changes (`{}`); send all of it, or only the functions that change",
-                    item.name,
-                    names.join(", "),
-                    line.trim()
-                );
-                return Err(self.unclear(why));
-            }
+        if item.kind == Kind::Type {
+            self.check_outside_members(item, old, &members)?;
         }
         let inside: Vec<String> = old.parents.iter().cloned().chain([old.name.clone()]).collect();
         self.all(&members, &inside)
+    }
+
+    /// Fields and other lines of a class that came back in part must be lines the file has.
+    fn check_outside_members(&self, item: &Item, old: &Item, members: &[&Item]) -> Result<(), EditError> {
+        let code = outline::code_lines(self.language, &self.new.join("\n"));
+        let expected = |at: &usize| {
+            let line = self.new[*at].trim();
+            let is_head = *at == item.head && line.contains(&item.name);
+            let closes = code[*at].trim().trim_matches(['}', ';']).is_empty();
+            let placeholder = matches!(line, "..." | "pass");
+            let in_member = members.iter().any(|member| member.lines.contains(at));
+            let known = || self.old[old.lines.clone()].iter().any(|other| other.trim() == line);
+            in_member || is_head || closes || placeholder || known()
+        };
+        let Some(at) = (item.head..item.lines.end).find(|at| !expected(at)) else { return Ok(()) };
+        let names: Vec<&str> = self.missing_members(item, old).iter().map(|member| member.name.as_str()).collect();
+        Err(self.unclear(format!(
+            "`{}` came back without {} but with other changes (`{}`); send all of it, or only the functions that change",
+            item.name,
+            names.join(", "),
+            self.new[at].trim()
+        )))
     }
 
     fn insert(&mut self, item: &Item, at: usize, indent: &str, blank: Blank) {
@@ -389,11 +387,12 @@ impl<'a> Merge<'a> {
 
     fn shifted(&self, lines: &[&str], from: &str, to: &str) -> Vec<String> {
         let tabs = self.old.iter().filter(|line| line.starts_with('\t')).count();
-        let tabbed = tabs * 2 > self.old.iter().filter(|line| line.starts_with([' ', '\t'])).count();
+        let spaced = !lines.iter().any(|line| indent(line).contains('\t'));
+        let tabbed = spaced && tabs * 2 > self.old.iter().filter(|line| line.starts_with([' ', '\t'])).count();
         let step = lines
             .iter()
-            .filter_map(|line| line.strip_prefix(from))
-            .map(|line| indent(line))
+            .filter_map(|line| line.strip_prefix(from).filter(|line| !line.trim_start().starts_with('*')))
+            .map(indent)
             .filter(|own| !own.is_empty());
         let step = step.map(str::len).min().unwrap_or(4);
         let shift = |line: &&str| {

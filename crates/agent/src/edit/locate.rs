@@ -45,8 +45,9 @@ fn replace_part(path: &Path, text: &str, wanted: &str, new: &str) -> Result<Opti
     // `x = 1` is no part of `max = 1`.
     let whole_words = |at: &usize| {
         let (before, after) = (&text[..*at], &text[at + part.len()..]);
-        !(word(before.chars().next_back()) && word(part.chars().next()))
-            && !(word(part.chars().next_back()) && word(after.chars().next()))
+        let cut_before = word(before.chars().next_back()) && word(part.chars().next());
+        let cut_after = word(part.chars().next_back()) && word(after.chars().next());
+        !cut_before && !cut_after
     };
     let found: Vec<usize> = text.match_indices(part).map(|(at, _)| at).filter(whole_words).collect();
     match found[..] {

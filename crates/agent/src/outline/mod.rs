@@ -135,7 +135,15 @@ fn with_comments_above(first: usize, lines: &[&str], masked: &[&str]) -> usize {
         // Inner documentation belongs to what is around the item, and a first line `#!` to the file.
         masked[at].trim().is_empty() && !line.is_empty() && !line.starts_with("//!") && !line.starts_with("#!")
     };
-    (0..first).rev().take_while(|at| is_comment(*at)).last().unwrap_or(first)
+    let mut start = first;
+    while start > 0 && is_comment(start - 1) {
+        start -= 1;
+        // A block comment is taken whole, empty lines and all.
+        if lines[start].trim_end().ends_with("*/") && !lines[start].contains("/*") {
+            start = (0..start).rev().find(|at| lines[*at].contains("/*")).unwrap_or(start);
+        }
+    }
+    start
 }
 
 /// Words with single spaces between them.

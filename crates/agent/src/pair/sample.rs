@@ -78,7 +78,7 @@ impl Question {
         if edits.is_empty() {
             return Err("the answer has no code for a file".to_owned());
         }
-        let changes = changes(&draft, &edits).map_err(|(_, _, failed)| failed.why)?;
+        let changes = changes(&draft, &edits).map_err(|(_, _, failed)| failed.why())?;
         let batch = Batch::resolve(&self.root, &changes).map_err(|error| error.to_string())?;
         Ok(batch.files())
     }

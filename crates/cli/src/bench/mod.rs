@@ -9,6 +9,7 @@ mod fix;
 mod partner;
 mod peer;
 mod report;
+mod screen;
 mod serve;
 mod serving;
 
@@ -73,6 +74,8 @@ enum What {
     Fix(fix::FixArgs),
     /// What the partner adds to a model that answers at once
     Partner(partner::PartnerBenchArgs),
+    /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
+    Screen(screen::ScreenBenchArgs),
 }
 
 /// Runs the benchmark.
@@ -81,6 +84,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
         Some(What::Serve(args)) => return serve::run(args),
         Some(What::Fix(args)) => return fix::run(args),
         Some(What::Partner(args)) => return partner::run(args),
+        Some(What::Screen(args)) => return screen::run(args),
         None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;

@@ -293,3 +293,40 @@ proptest! {
         }
     }
 }
+
+/// Every function of real code, sent back as it is, changes nothing; only names that stand twice are refused.
+#[test]
+fn real_code_sent_back_stays_as_it_is() {
+    let mut folders: Vec<PathBuf> = match std::env::var_os("FLINT_TEST_SOURCES") {
+        Some(folder) => vec![folder.into()],
+        None => vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")],
+    };
+    let (mut same, mut refused) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Some(language) = crate::outline::Language::of(&path) else { continue };
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            let text = with_line_feeds(&text);
+            let lines: Vec<&str> = text.split_inclusive('\n').collect();
+            let items = crate::outline::items(language, &text);
+            for item in items.iter().filter(|item| item.kind == crate::outline::Kind::Function && item.whole_lines) {
+                let answer = lines[item.lines.start..item.lines.end.min(lines.len())].concat();
+                match put(path.to_str().unwrap(), &text, &answer) {
+                    Ok(new) if new == text => same += 1,
+                    Ok(new) => {
+                        let diff = crate::diff::unified(&text, &new);
+                        panic!("{} of {} came back differently:\n{diff}", item.path(), path.display());
+                    }
+                    Err(EditError::Ambiguous { .. }) => refused += 1,
+                    Err(error) => panic!("{} of {}: {error}", item.path(), path.display()),
+                }
+            }
+        }
+    }
+    println!("{same} stayed, {refused} have namesakes");
+    assert!(same > 100 && refused * 3 < same, "{same} stayed, {refused} have namesakes");
+}

@@ -66,7 +66,8 @@ impl Grader {
         };
         let line = format!("{limits}{}", self.language.check());
         let timeout = Duration::from_secs(seconds);
-        let ran = self.commands.run_in(&[&folder, &build], &folder, &line, &variables, timeout);
+        let writable = [folder.as_path(), build.as_path()];
+        let ran = self.commands.run_in(&writable, &folder, &line, &variables, timeout);
         let ran = self.runtime.block_on(ran).map_err(anyhow::Error::msg).context("judging a task")?;
         let output =
             if ran.timed_out { format!("not done after {seconds} s") } else { bounded(&ran.output, OUTPUT_BYTES_MAX) };

@@ -35,7 +35,12 @@ pub fn round(number: f64) -> f64 {
 
 /// Prints one result with where it came from.
 pub fn print(args: &super::ServeBenchArgs, figure: &str, values: Value) {
-    if args.json {
+    print_as(args.json, figure, values);
+}
+
+/// Prints one result for people, or as a JSON line with where it came from.
+pub fn print_as(as_json: bool, figure: &str, values: Value) {
+    if as_json {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let cpu = crate::doctor::machine::cpu_name();
         let cores = crate::load::cores();

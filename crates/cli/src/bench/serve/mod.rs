@@ -7,7 +7,7 @@
 mod child;
 mod crowd;
 mod instant;
-pub(super) mod measure;
+pub mod measure;
 mod overhead;
 mod restart;
 mod session;

@@ -1,0 +1,159 @@
+//! The picture: conversation, what waits for the person, the composer, the figures.
+
+use std::time::Instant;
+
+use agent::ApprovalAsk;
+use ratatui::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::text::{Line, Span};
+
+use super::{App, Stage, figures};
+use crate::conversation::shown;
+use crate::flow::fit;
+
+/// Rows of the composer at most; a longer text scrolls in it.
+const COMPOSER_ROWS_MAX: usize = 10;
+
+impl App {
+    /// Draws everything that is seen.
+    pub fn draw(&mut self, frame: &mut Frame<'_>, now: Instant) {
+        let area = frame.area();
+        if area.width < 4 || area.height < 2 {
+            return;
+        }
+        let width = usize::from(area.width);
+        let bars = self.bars(width);
+        let composer_rows = self.composer.layout(width - 2).0.len().clamp(1, COMPOSER_ROWS_MAX);
+        // Whatever the height, the line being written and the figures stay; then the hints, the questions, the rest.
+        let mut left = usize::from(area.height) - 1;
+        let mut share = |wanted: usize| {
+            let given = wanted.min(left);
+            left -= given;
+            given as u16
+        };
+        let composer_rows = share(composer_rows);
+        let (rule_rows, bar_rows) = (share(1), share(bars.len()));
+        let talk_rows = share(usize::MAX);
+        let at = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
+        let talk = at(0, talk_rows);
+        let buffer = frame.buffer_mut();
+        match &self.picker {
+            Some(picker) => {
+                let lines = picker.lines(width, usize::from(talk.height), &self.theme);
+                put(&lines, talk, buffer);
+            }
+            None => self.conversation.draw(talk, buffer, &self.theme),
+        }
+        self.draw_offers(talk, buffer);
+        put(&bars, at(talk_rows, bar_rows), buffer);
+        if rule_rows > 0 {
+            put(&[self.rule(width, now)], at(talk_rows + bar_rows, 1), buffer);
+        }
+        let cursor = self.draw_composer(at(talk_rows + bar_rows + rule_rows, composer_rows), buffer);
+        put(&[self.status_line(width)], at(area.height - 1, 1), buffer);
+        frame.set_cursor_position(cursor);
+    }
+
+    /// Completion stands over the end of the conversation.
+    fn draw_offers(&self, talk: Rect, buffer: &mut Buffer) {
+        let Some(completion) = &self.completion else { return };
+        let width = usize::from(talk.width);
+        let room = usize::from(talk.height).min(8);
+        let from = (completion.chosen + 1).saturating_sub(room);
+        let widest = completion.offers.iter().map(|(offer, _)| offer.chars().count()).max().unwrap_or(0);
+        let mut lines = Vec::new();
+        for (at, (offer, help)) in completion.offers.iter().enumerate().skip(from).take(room) {
+            let style = if at == completion.chosen { self.theme.chosen } else { self.theme.answer };
+            let text = format!("  {offer:<widest$}  {help}");
+            lines.push(Line::styled(format!("{:<width$}", fit(&text, width)), style));
+        }
+        let height = lines.len() as u16;
+        put(&lines, Rect::new(talk.x, talk.bottom() - height, talk.width, height), buffer);
+    }
+
+    /// What waits for the person.
+    fn bars(&self, width: usize) -> Vec<Line<'static>> {
+        let mut bars = Vec::new();
+        if let Some((approval, _)) = self.approvals.front() {
+            let (question, always) = match &approval.what {
+                ApprovalAsk::Command { command, prefix } => {
+                    (format!("run `{command}`?"), format!(" · a always `{prefix} …`"))
+                }
+                ApprovalAsk::Edits { paths, .. } => {
+                    let named: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+                    (format!("write {}?", named.join(", ")), String::new())
+                }
+            };
+            let more = self.approvals.len() - 1;
+            let more = if more > 0 { format!(" ({more} more)") } else { String::new() };
+            let alt = if self.composer.is_empty() { "" } else { "with Alt: " };
+            bars.push(Line::styled(fit(&format!("{question}{more}"), width), self.theme.waiting));
+            bars.push(Line::styled(fit(&approval.why, width), self.theme.quiet));
+            bars.push(Line::raw(fit(&format!("{alt}y yes{always} · n no · s stop the turn"), width)));
+        }
+        if let Some(best) = self.offer.filter(|_| self.turn.is_none()) {
+            let text =
+                format!("candidate {best} is the smallest that passes: Enter applies it · 1-9 another · Esc none");
+            bars.push(Line::styled(fit(&text, width), self.theme.waiting));
+        }
+        bars
+    }
+
+    /// The line above the composer says what runs and what the keys would do.
+    fn rule(&self, width: usize, now: Instant) -> Line<'static> {
+        let below = if self.conversation.at_end() { "" } else { "more below, PageDown · " };
+        let queued = if self.queued > 0 { format!("{} waiting · ", self.queued) } else { String::new() };
+        let text = match &self.turn {
+            Some(turn) => {
+                let doing = match turn.stage {
+                    _ if turn.stopping => "stopping".to_owned(),
+                    Stage::Sent => "sent".to_owned(),
+                    Stage::Reading(done, total) => format!("reading {done}/{total}"),
+                    Stage::Writing => "writing".to_owned(),
+                    Stage::Working => "working".to_owned(),
+                };
+                let seconds = (now - turn.started).as_secs_f64();
+                format!("{below}{queued}{doing} {seconds:.1} s · Enter steers · Tab queues · Esc stops")
+            }
+            None if self.leave_armed.is_some() => "Ctrl-C again leaves".to_owned(),
+            None if self.rewind_armed.is_some() => "Esc again goes back to an earlier turn".to_owned(),
+            None => format!("{below}Enter asks · @ files · / commands"),
+        };
+        let text = fit(&format!("── {text} "), width);
+        let dashes = width.saturating_sub(text.chars().count());
+        Line::styled(format!("{text}{}", "─".repeat(dashes)), self.theme.quiet)
+    }
+
+    fn draw_composer(&mut self, area: Rect, buffer: &mut Buffer) -> Position {
+        let height = usize::from(area.height);
+        let (rows, (row, column)) = self.composer.layout(usize::from(area.width) - 2);
+        let from = (row + 1).saturating_sub(height);
+        for ((at, text), y) in rows.iter().enumerate().skip(from).take(height).zip(area.y..) {
+            let sign = if at == 0 { "› " } else { "  " };
+            buffer.set_span(area.x, y, &Span::styled(sign, self.theme.asked), 2);
+            buffer.set_string(area.x + 2, y, text.replace('\t', "    "), self.theme.answer);
+        }
+        let x = area.x + 2 + column as u16;
+        Position::new(x.min(area.right().saturating_sub(1)), area.y + (row - from) as u16)
+    }
+
+    fn status_line(&self, width: usize) -> Line<'static> {
+        let mut text = String::new();
+        for figure in figures(&self.status) {
+            let gap = if text.is_empty() { "" } else { "  " };
+            if text.chars().count() + gap.len() + figure.chars().count() > width && !text.is_empty() {
+                break;
+            }
+            text.push_str(gap);
+            text.push_str(&figure);
+        }
+        Line::styled(fit(&text, width), self.theme.quiet)
+    }
+}
+
+fn put(lines: &[Line<'static>], area: Rect, buffer: &mut Buffer) {
+    for (line, y) in lines.iter().zip(area.y..area.bottom()) {
+        buffer.set_line(area.x, y, line, area.width);
+    }
+}
