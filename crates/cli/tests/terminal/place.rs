@@ -54,7 +54,12 @@ impl Place {
             .env_remove("NO_COLOR")
             .env_remove("FLINT_MODEL")
             .envs(variables.iter().copied());
-        Screen::start(command, size)
+        let screen = Screen::start(command, size);
+        if !arguments.contains(&"--plain") {
+            // Keys that come before would be read as a terminal reads lines: Enter as the end of a line.
+            screen.sees("Enter asks");
+        }
+        screen
     }
 
     fn state(&self) -> PathBuf {
