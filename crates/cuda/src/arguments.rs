@@ -36,7 +36,7 @@ pub struct Part<'a> {
     /// Weights.
     pub matrix: &'a Matrix,
     /// Added to the result.
-    pub bias: Option<&'a Buffer<f32>>,
+    pub bias: Option<Slice<'a, f32>>,
     /// Place of its first result in an output row.
     pub output: usize,
 }

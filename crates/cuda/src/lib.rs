@@ -18,6 +18,7 @@ mod graph;
 mod launch;
 mod memory;
 pub mod pack;
+pub mod selftest;
 
 pub use arguments::{
     AttentionCall, EmbedCall, ExpandCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NormCall, PickCall, Part, ProductCall, Then, QueryTile,

@@ -17,5 +17,5 @@ mod weights;
 pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, Want};
 pub use config::{Config, ConfigOptions};
 pub use cpu::{CpuModel, CpuOptions};
-pub use cuda::{CudaModel, CudaOptions};
+pub use self::cuda::{CudaModel, CudaOptions};
 pub use load::LoadError;

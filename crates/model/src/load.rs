@@ -37,7 +37,7 @@ pub enum LoadError {
     },
     /// The card cannot take the model.
     #[error(transparent)]
-    Card(#[from] cuda::Error),
+    Card(#[from] ::cuda::Error),
     /// Reading failed.
     #[error("cannot read {}: {source}", path.display())]
     Read {

@@ -58,7 +58,7 @@ impl Kernels {
             self.has(part.matrix);
             assert_eq!(part.matrix.columns, columns, "matrices over the same input are equally wide");
             assert!(part.output + part.matrix.rows <= call.stride, "results fit an output row");
-            assert!(part.bias.is_none_or(|bias| bias.len() == part.matrix.rows), "one bias per output");
+            assert!(part.bias.is_none_or(|bias| bias.len == part.matrix.rows), "one bias per output");
         }
         if let Some(up) = pair {
             let gate = call.parts[0].matrix;
@@ -121,7 +121,7 @@ impl Kernels {
             *segment = SegmentBlock {
                 weights: a.at(part.matrix.bytes.all()),
                 second: if let Then::Gate(up) = call.then { a.at(up.bytes.all()) } else { 0 },
-                bias: a.optional(part.bias.map(|bias| bias.all())),
+                bias: a.optional(part.bias),
                 format: part.matrix.format.file_id(),
                 rows: part.matrix.rows as u32,
                 tiles: part.matrix.rows.div_ceil(pack::TILE_ROWS) as u32,
