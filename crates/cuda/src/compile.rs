@@ -16,6 +16,9 @@ const KEPT_MAX: usize = 128;
 const COMMON: &str = include_str!("kernels/common.cuh");
 const FORMATS: &str = include_str!("kernels/formats.cuh");
 const HEADS: &str = include_str!("kernels/heads.cuh");
+const PRODUCT: &str = include_str!("kernels/product.cuh");
+const ATTENTION: &str = include_str!("kernels/attention.cuh");
+const ROWS: &str = include_str!("kernels/rows.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
 
 /// One kernel source.
@@ -33,12 +36,21 @@ pub enum Source {
     Gemm,
     /// Attention of many rows.
     Flash,
+    /// A whole step of one row; compute capability 9.0 and up.
+    Token,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 6] =
-        [Source::Product, Source::Attention, Source::Heads, Source::Rows, Source::Gemm, Source::Flash];
+    pub const ALL: [Source; 7] = [
+        Source::Product,
+        Source::Attention,
+        Source::Heads,
+        Source::Rows,
+        Source::Gemm,
+        Source::Flash,
+        Source::Token,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -49,17 +61,21 @@ impl Source {
             Source::Rows => "rows",
             Source::Gemm => "gemm",
             Source::Flash => "flash",
+            Source::Token => "token",
         }
     }
 
     fn parts(self) -> &'static [&'static str] {
         match self {
-            Source::Product => &[COMMON, FORMATS, include_str!("kernels/product.cu")],
-            Source::Attention => &[COMMON, HEADS, include_str!("kernels/attention.cu")],
+            Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
+            Source::Attention => &[COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
-            Source::Rows => &[COMMON, FORMATS, include_str!("kernels/rows.cu")],
+            Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
+            Source::Token => {
+                &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")]
+            }
         }
     }
 }

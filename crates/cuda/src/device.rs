@@ -118,8 +118,17 @@ impl Device {
             // SAFETY: the attribute is plain data for which zeros are valid.
             unsafe { std::mem::zeroed() }
         };
-        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
+        match call.start {
+            Start::Early => {
+                attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                attribute.value.programmaticStreamSerializationAllowed = 1;
+            }
+            Start::Together => {
+                attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+                attribute.value.cooperative = 1;
+            }
+            Start::Plain => {}
+        }
         let (x, y, z) = call.grid;
         let config = sys::CUlaunchConfig {
             gridDimX: x,
@@ -132,7 +141,11 @@ impl Device {
             hStream: self.inner.stream,
             attrs: &mut attribute,
             // Cards before 9.0 do not know dependent launches.
-            numAttrs: u32::from(call.early && self.inner.facts.capability.0 >= 9),
+            numAttrs: u32::from(match call.start {
+                Start::Early => self.inner.facts.capability.0 >= 9,
+                Start::Together => true,
+                Start::Plain => false,
+            }),
         };
         let mut pointers = [std::ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if let Some(kept) = self.recording().as_mut() {
@@ -158,8 +171,18 @@ pub(crate) struct Call<'a> {
     pub grid: (u32, u32, u32),
     pub threads: u32,
     pub shared_bytes: usize,
-    /// Whether its blocks may start before the kernel before it has ended; it waits by itself then.
-    pub early: bool,
+    pub start: Start,
+}
+
+/// When the blocks of a kernel start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// When the kernel before has ended.
+    Plain,
+    /// Perhaps before the kernel before has ended; it waits by itself.
+    Early,
+    /// When there is room for all of them at once.
+    Together,
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.

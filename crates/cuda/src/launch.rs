@@ -3,17 +3,22 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod products;
+mod program;
 mod prompts;
 
 use crate::arguments::*;
 use crate::compile::{Source, architecture_option, compile};
-use crate::device::{Call, Device, Function, check};
+use crate::device::{Call, Device, Function, Start, check};
 use crate::error::Error;
 use crate::memory::{Buffer, Matrix, Slice};
 use crate::pack;
 use cudarc::driver::sys;
 use kernels::Format;
 use std::ffi::{CString, c_void};
+use std::sync::{Mutex, PoisonError};
+
+pub use program::Program;
+use program::Script;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -60,6 +65,11 @@ impl KernelsOptions {
             Source::Rows | Source::Gemm => formats,
             Source::Attention => vec![head, format!("GROUP={}", self.group())],
             Source::Heads | Source::Flash => vec![head],
+            Source::Token => {
+                let (pair, depth) = program::ring(&self.formats);
+                let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                formats.into_iter().chain(ring).chain([head, format!("GROUP={}", self.group())]).collect()
+            }
         }
     }
 }
@@ -78,6 +88,9 @@ pub struct Kernels {
     expand: Function,
     gemms: [Function; 3],
     flash: Function,
+    token: Option<program::TokenKernel>,
+    /// While a program is written: what was asked for, instead of being launched.
+    script: Mutex<Option<Script>>,
 }
 
 impl Kernels {
@@ -90,7 +103,9 @@ impl Kernels {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
         let products = products::ROWS.map(|rows| (Source::Product, rows));
+        let whole = device.facts().capability.0 >= 9;
         let others = Source::ALL.into_iter().filter(|&source| source != Source::Product).map(|source| (source, 0));
+        let others = others.filter(|&(source, _)| whole || source != Source::Token);
         let wanted: Vec<(Source, usize)> = products.into_iter().chain(others).collect();
         let architecture = architecture_option(device.facts().capability);
         let compiled = std::thread::scope(|scope| {
@@ -109,6 +124,7 @@ impl Kernels {
             .map(|&rows| products::Products::new(device, rows, &next()?))
             .collect::<Result<_, Error>>()?;
         let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
+        let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
         let plain = |module: &Module, name| module.function(device, name, false);
         Ok(Kernels {
             products,
@@ -125,6 +141,8 @@ impl Kernels {
                 gemm.function(device, "gemm_gate", true)?,
             ],
             flash: flash.function(device, "flash", true)?,
+            token,
+            script: Mutex::new(None),
             device: device.clone(),
             options,
         })
@@ -147,7 +165,7 @@ impl Kernels {
             padding: 0,
         };
         let grid = (SPLITS as u32, (heads / self.options.group()) as u32, rows as u32);
-        self.launch("attention", &self.attention, grid, 256, 0, a, &params)
+        self.launch("attention", &self.attention, grid, 512, 0, a, &params)
     }
 
     /// Keys and values into the cache; queries made ready.
@@ -256,8 +274,15 @@ impl Kernels {
         arguments: Arguments,
         params: &P,
     ) -> Result<(), Error> {
-        let call = Call { name, function, grid, threads, shared_bytes, early: name != "random_weights" };
-        self.device.launch(call, arguments, params)
+        if let Some(script) = self.script().as_mut() {
+            return script.add(name, grid, shared_bytes, arguments, params);
+        }
+        let start = if name == "random_weights" { Start::Plain } else { Start::Early };
+        self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)
+    }
+
+    fn script(&self) -> std::sync::MutexGuard<'_, Option<Script>> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -275,6 +300,11 @@ impl Module {
 
     /// A kernel by name; `much` when it asks for more shared memory at launch than kernels usually may.
     fn function(&self, device: &Device, name: &str, much: bool) -> Result<Function, Error> {
+        self.function_with(name, if much { device.facts().shared_bytes } else { 0 })
+    }
+
+    /// A kernel by name that may ask for this much shared memory at launch; 0 is what kernels usually may.
+    fn function_with(&self, name: &str, shared_bytes: usize) -> Result<Function, Error> {
         let name = CString::new(name).expect("names of kernels have no zero bytes");
         let mut function = std::ptr::null_mut();
         // SAFETY: the module is loaded and the name ends with a zero.
@@ -283,8 +313,8 @@ impl Module {
         // All kernels ask for the same split between cache and shared memory: a multiprocessor cannot run two kernels
         // with different splits side by side, and dependent kernels are meant to overlap.
         let split = (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
-        let most = (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, device.facts().shared_bytes as i32);
-        for (attribute, value) in [Some(split), much.then_some(most)].into_iter().flatten() {
+        let most = (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32);
+        for (attribute, value) in [Some(split), (shared_bytes > 0).then_some(most)].into_iter().flatten() {
             // SAFETY: the function was just found.
             check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, value) })?;
         }

@@ -43,7 +43,7 @@ finish_head(const Heads& p, const float* x, const float* norm, u32 position, flo
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         int c = i * WARP + lane;
-        v[i] = c < HEAD ? x[c] : 0.0f;
+        v[i] = c < HEAD ? __ldcg(x + c) : 0.0f;
         squares = __fmaf_rn(v[i], v[i], squares);
     }
     if (norm) {
@@ -70,6 +70,12 @@ finish_head(const Heads& p, const float* x, const float* norm, u32 position, flo
         out[second] = (a * angle.y + b * angle.x) * scale;
     }
     for (u32 c = p.dimensions + lane; c < HEAD; c += WARP) out[c] *= scale;
+    __syncwarp();
+}
+
+// One warp: a head as it is.
+__device__ __forceinline__ void copy_head(const float* x, float* out) {
+    for (int c = threadIdx.x % WARP; c < HEAD; c += WARP) out[c] = __ldcg(x + c);
     __syncwarp();
 }
 

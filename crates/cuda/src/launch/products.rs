@@ -8,7 +8,9 @@ use crate::pack;
 
 /// Numbers of rows there is a kernel for.
 pub(super) const ROWS: [usize; 4] = [1, 2, 4, 8];
-const WARPS: usize = 16;
+pub(super) const WARPS: usize = 16;
+/// Most bytes of partial results of one row that a block keeps.
+const PARTIAL_BYTES_MAX: usize = 10 << 10;
 
 /// Chunks each warp has under way. Few rows: so many that two kernels still fit a multiprocessor together, because the
 /// next one's first chunks should arrive while this one runs.
@@ -142,7 +144,9 @@ impl Kernels {
             }
         };
         let threads = (WARPS * 32) as u32;
-        let shared = plan.shared_bytes(products.rows);
+        // A program has a ring of its own for the chunks under way.
+        let chunks = if self.script().is_some() { WARPS * depth(products.rows) * plan.chunk_bytes } else { 0 };
+        let shared = plan.shared_bytes(products.rows) - chunks;
         self.launch(name, function, (first_block as u32, 1, 1), threads, shared, a, &params)
     }
 }
@@ -197,15 +201,10 @@ fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usize> {
     given
 }
 
-/// Slices of the columns, so that the warps of a block have nearly equal work.
-///
-/// The cost counted is that of the busiest warp: its chunks, and a third of a chunk for adding up each unit.
+/// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
+/// a block has so many tiles that the partial results would not fit. `token.cu` knows these two cases.
 fn slices(places: usize, supers: usize) -> usize {
-    let cost = |slices: &usize| {
-        let units = (places * slices).div_ceil(WARPS);
-        units * (3 * supers.div_ceil(*slices) + 1)
-    };
-    (1..=supers.min(WARPS)).min_by_key(cost).unwrap_or(1)
+    if places * supers * pack::TILE_ROWS * 4 <= PARTIAL_BYTES_MAX { supers } else { 1 }
 }
 
 #[cfg(test)]
@@ -213,9 +212,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_even_out_the_work() {
-        // Queries, keys and values of the 1.5B; its output projection; its gate and up; its down; its logits.
-        assert_eq!([slices(4, 6), slices(3, 6), slices(34, 6), slices(3, 35), slices(288, 6)], [3, 3, 3, 5, 1]);
+    fn partial_results_fit() {
+        // Queries, keys and values of the 1.5B; its gate and up; its down; its logits; gate and up, and down, of the 7B.
+        let cases = [(4, 6), (34, 6), (3, 35), (288, 6), (72, 14), (7, 74)];
+        assert_eq!(cases.map(|(places, supers)| slices(places, supers)), [6, 6, 35, 1, 1, 74]);
     }
 
     #[test]

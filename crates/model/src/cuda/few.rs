@@ -1,5 +1,8 @@
 //! A step of few rows: five dependent kernels per layer, recorded once per number of rows.
 //!
+//! A single row, the usual case, is worked through by one kernel that stays on the card (`Program`) where the card can do
+//! that; several rows are a graph of kernels. Both do the same sums in the same order.
+//!
 //! ```text
 //! embed                                          tokens -> x
 //! per layer:
@@ -18,7 +21,7 @@ use super::{FEW, Net};
 use crate::backend::Chunk;
 use ::cuda::{
     AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, PickCall, ProductCall,
-    SPLITS, Slice, StoreCall, Then,
+    Program, SPLITS, Slice, StoreCall, Then,
 };
 use std::collections::HashMap;
 
@@ -38,7 +41,12 @@ pub(super) struct Few {
     arrived: Buffer<u32>,
     tickets: Buffer<u32>,
     /// At most four per number of rows: every row its own sequence or not, with logits or without.
-    graphs: HashMap<Shape, Graph>,
+    recorded: HashMap<Shape, Recorded>,
+}
+
+enum Recorded {
+    Graph(Graph),
+    Program(Program),
 }
 
 /// What a recorded step depends on.
@@ -68,7 +76,7 @@ impl Few {
             partial: Buffer::zeroed(device, FEW * config.heads * SPLITS * (config.head + 2))?,
             arrived: Buffer::zeroed(device, FEW * config.heads)?,
             tickets: Buffer::zeroed(device, FEW)?,
-            graphs: HashMap::new(),
+            recorded: HashMap::new(),
         })
     }
 
@@ -95,11 +103,18 @@ impl Few {
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
-        if !self.graphs.contains_key(&shape) {
-            let graph = Graph::record(&net.device, || self.record(net, shape))?;
-            self.graphs.insert(shape, graph);
+        if !self.recorded.contains_key(&shape) {
+            let recorded = if shape.rows == 1 && net.kernels.has_programs(net.config.embedding) {
+                Recorded::Program(net.kernels.program(|| self.record(net, shape))?)
+            } else {
+                Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
+            };
+            self.recorded.insert(shape, recorded);
         }
-        self.graphs[&shape].launch()?;
+        match &self.recorded[&shape] {
+            Recorded::Graph(graph) => graph.launch()?,
+            Recorded::Program(program) => program.launch()?,
+        }
         if shape.with_logits {
             self.tickets_given[..shape.rows].iter_mut().for_each(|ticket| *ticket = ticket.wrapping_add(1));
         }
