@@ -17,7 +17,7 @@ use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
-pub use program::Program;
+pub use program::{Program, READINGS};
 use program::Script;
 
 /// Most rows of one [`Kernels::pick`].
@@ -29,7 +29,7 @@ pub const SPLITS: usize = 64;
 /// Longest head.
 const HEAD_MAX: usize = 128;
 /// Most query heads in a block of attention; more would not fit in its registers.
-const GROUP_MAX: usize = 8;
+const GROUP_MAX: usize = 2;
 
 /// What kernels are compiled for.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct KernelsOptions {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
+    /// Whether a [`Program`] notes when its phases begin and end.
+    pub times: bool,
 }
 
 impl KernelsOptions {
@@ -68,6 +70,7 @@ impl KernelsOptions {
             Source::Token => {
                 let (pair, depth) = program::ring(&self.formats);
                 let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain([head, format!("GROUP={}", self.group())]).collect()
             }
         }

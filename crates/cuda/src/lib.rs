@@ -28,5 +28,5 @@ pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};
 pub use error::Error;
 pub use graph::Graph;
-pub use launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, Program, SPLITS};
+pub use launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, Program, READINGS, SPLITS};
 pub use memory::{Buffer, Mailbox, Matrix, Pinned, Slice};

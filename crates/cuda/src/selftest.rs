@@ -38,7 +38,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
     let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
     for (head, heads, kv_heads) in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
-        let options = KernelsOptions { formats: formats.clone(), head, heads, kv_heads };
+        let options = KernelsOptions { formats: formats.clone(), head, heads, kv_heads, times: false };
         let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
         if outcomes.is_empty() {
             for &format in &formats {

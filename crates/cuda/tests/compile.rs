@@ -52,7 +52,7 @@ fn every_kernel_compiles_for_every_architecture() {
     let shapes = [(128, 12, 2), (128, 28, 4), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)];
     for architecture in ["sm_80", "sm_90"] {
         for (index, &(head, heads, kv_heads)) in shapes.iter().enumerate() {
-            let options = KernelsOptions { formats: Vec::clone(&all), head, heads, kv_heads };
+            let options = KernelsOptions { formats: Vec::clone(&all), head, heads, kv_heads, times: false };
             for source in Source::ALL {
                 let by_head = matches!(source, Source::Attention | Source::Heads | Source::Flash);
                 if index > 0 && !by_head || source == Source::Token && architecture != "sm_90" {

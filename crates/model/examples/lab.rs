@@ -29,7 +29,7 @@ fn main() {
     for shape in args.iter().filter(|a| model::cuda::SHAPES.contains(&a.as_str())) {
         let begun = Instant::now();
         let config = model::cuda::shape(shape).unwrap();
-        let options = CudaOptions { card: 0, kv_tokens: 70_000, config: ConfigOptions::default(), threads: 16 };
+        let options = CudaOptions { card: 0, kv_tokens: 70_000, config: ConfigOptions::default(), threads: 16, times: args.iter().any(|a| a == "times") };
         let mut card = CudaModel::random(config, options).unwrap();
         let gb = card.info().bytes_per_token as f64 / 1e9;
         println!("{shape}: {gb:.3} GB per token, loaded in {:?}", begun.elapsed());
@@ -53,6 +53,36 @@ fn main() {
         };
         let rate = decode(&mut card, 0, &mut picks);
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
+        let t = card.times().unwrap();
+        if !t.is_empty() {
+            let n = ::cuda::READINGS;
+            let sms = card.card().multiprocessors as usize;
+            println!("  kind: us of issue, wait, prepare, stream, finish (mean over blocks), whole phase");
+            for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
+                let mut parts = vec![0.0; n];
+                let mut count = 0.0;
+                for layer in 4..24 {
+                    for block in 0..sms {
+                        let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
+                        let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
+                        for i in 0..n - 1 {
+                            parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
+                        }
+                        parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
+                        count += 1.0;
+                    }
+                }
+                let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
+                println!("  {name:10} {}", text.join(" "));
+            }
+            let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
+            let last = t.len() / sms / n - 1;
+            println!("  block 0: all {:.1} us, logits {:.1} us, embed {:.1}", (r(last, 5) - r(0, 0)) / 1980.0,
+                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0, (r(0, 5) - r(0, 0)) / 1980.0);
+        }
+        if args.iter().any(|a| a == "short") {
+            continue;
+        }
         if args.iter().any(|a| a == "logits") {
             let begun = Instant::now();
             for i in 0..64 {

@@ -35,7 +35,7 @@ fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
     let (config, kv_tokens) = (ConfigOptions::default(), 4096);
     let kernels = Kernels::best().unwrap();
     let cpu = CpuOptions { threads: 2, kv_tokens, kv_type: KvType::F16, config, kernels };
-    let cuda = CudaOptions { card: 0, kv_tokens, config, threads: 2 };
+    let cuda = CudaOptions { card: 0, kv_tokens, config, threads: 2, times: false };
     Some((CpuModel::load(&path, cpu).unwrap(), CudaModel::load(&path, cuda).unwrap()))
 }
 

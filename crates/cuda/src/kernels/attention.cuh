@@ -10,7 +10,7 @@
 // Compiled for HEAD elements per head and GROUP query heads per block.
 
 #define SPLITS 64
-#define CHUNK_MIN 32
+#define CHUNK_MIN 64
 #define TILE 128
 // Lanes that share a position, eight elements each; a power of two.
 #define LANES (HEAD <= 64 ? 8 : HEAD <= 128 ? 16 : 32)
@@ -214,16 +214,16 @@ attend(const Attention& p, u32 split, u32 part, u32 parts, u32 row, AttentionSha
         }
     }
     if (splits == 1) return;
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
+        __threadfence();
         u32* arrived = p.arrived + row * parts + part;
         shared.is_last = atomicAdd(arrived, 1) == splits - 1;
         if (shared.is_last) *arrived = 0;
+        __threadfence();
     }
     __syncthreads();
     if (shared.is_last) {
-        __threadfence();
         merge<WARPS>(p, row, first_head, splits, (float (*)[SPLITS])sums);
     }
 }

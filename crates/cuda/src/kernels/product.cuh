@@ -139,6 +139,7 @@ __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u3
 // The sum over slices of one row of one tile place.
 __device__ __forceinline__ float collected(const float* partial, u32 place, u32 r, u32 m, u32 slices) {
     float sum = 0.0f;
+#pragma unroll 8
     for (u32 s = 0; s < slices; s++) sum += partial[((place * slices + s) * 4 + r) * ROWS + m];
     return sum;
 }

@@ -98,13 +98,19 @@ pub struct Program {
     barrier: u64,
     ring_offset: usize,
     shared_bytes: usize,
+    /// Clock readings, when the kernel was compiled to take them.
+    times: Option<Buffer<u64>>,
     _kept: Vec<Arc<dyn Keep>>,
 }
+
+/// Clock readings of a phase on one block.
+pub const READINGS: usize = 6;
 
 #[repr(C)]
 struct TokenBlock {
     ops: u64,
     barrier: u64,
+    times: u64,
     count: u32,
     ring_offset: u32,
 }
@@ -131,9 +137,12 @@ impl Kernels {
         let barrier = token.barrier.all();
         let allocation: Arc<dyn Keep> = barrier.allocation.clone();
         kept.push(allocation);
+        let count = script.ops.len() / OP_BYTES;
+        let readings = count * self.device.facts().multiprocessors as usize * READINGS;
         Ok(Program {
+            times: self.options.times.then(|| Buffer::zeroed(&self.device, readings)).transpose()?,
             ops: Buffer::new(&self.device, &script.ops)?,
-            count: script.ops.len() / OP_BYTES,
+            count,
             device: self.device.clone(),
             function: token.function,
             barrier: barrier.address,
@@ -145,12 +154,21 @@ impl Kernels {
 }
 
 impl Program {
+    /// Clock readings of the last launch, `[phase][block][READINGS]`, when kernels were compiled to take them.
+    pub fn times(&self) -> Result<Vec<u64>, Error> {
+        let Some(times) = &self.times else { return Ok(Vec::new()) };
+        let mut readings = vec![0; times.len()];
+        times.read(0, &mut readings)?;
+        Ok(readings)
+    }
+
     /// Works through the list after everything asked for before.
     pub fn launch(&self) -> Result<(), Error> {
         let mut a = Arguments::default();
         let params = TokenBlock {
             ops: a.at(self.ops.all()),
             barrier: self.barrier,
+            times: self.times.as_ref().map_or(0, |times| a.at(times.all())),
             count: self.count as u32,
             ring_offset: self.ring_offset as u32,
         };

@@ -90,6 +90,14 @@ impl Few {
         self.logits.part(0..count)
     }
 
+    /// Clock readings of the last step of one row with logits.
+    pub fn times(&self) -> Result<Vec<u64>, Error> {
+        match self.recorded.get(&Shape { rows: 1, apart: true, with_logits: true }) {
+            Some(Recorded::Program(program)) => program.times(),
+            _ => Ok(Vec::new()),
+        }
+    }
+
     /// Sends a batch and starts its step; with logits and picks for every row, or with none.
     pub fn run(&mut self, net: &Net, batch: &[Chunk<'_>], with_logits: bool) -> Result<(), Error> {
         self.inputs.send(batch)?;

@@ -48,6 +48,8 @@ pub struct CudaOptions {
     pub config: ConfigOptions,
     /// Threads that read and pack the file.
     pub threads: usize,
+    /// Whether single steps note when their phases begin and end, for [`CudaModel::times`].
+    pub times: bool,
 }
 
 /// A decoder on a card, with its weights and its KV cache.
@@ -104,7 +106,8 @@ impl CudaModel {
         }
         let weights = Weights::load(&config, &device, source)?;
         let Config { head, heads, kv_heads, layers, .. } = config;
-        let kernels = Kernels::new(&device, KernelsOptions { formats: weights.formats(), head, heads, kv_heads })?;
+        let formats = weights.formats();
+        let kernels = Kernels::new(&device, KernelsOptions { formats, head, heads, kv_heads, times: options.times })?;
         source.fill(&kernels, &weights)?;
         let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
         let block_bytes = layers * 2 * kv_heads * BLOCK * head * 2;
@@ -147,6 +150,11 @@ impl CudaModel {
     /// What the card says of itself.
     pub fn card(&self) -> &Facts {
         self.net.device.facts()
+    }
+
+    /// Clock readings of the last step of one row, `[phase][multiprocessor][cuda::READINGS]`.
+    pub fn times(&self) -> Result<Vec<u64>, BackendError> {
+        self.few.times().map_err(failed)
     }
 
     /// Waits until the card has nothing left to do, for measuring.
