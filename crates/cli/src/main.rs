@@ -2,10 +2,12 @@
 
 mod bandwidth;
 mod bench;
+mod device;
 mod doctor;
 mod load;
 mod models;
 mod run;
+mod selftest;
 mod serve;
 
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ enum Command {
     Models(models::ModelsArgs),
     /// Show what this machine offers and what stands in the way
     Doctor(doctor::DoctorArgs),
+    /// Compare every kernel of a device with its oracle
+    Selftest(selftest::SelftestArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Selftest(args) => selftest::run(args).map(|()| ExitCode::SUCCESS),
     };
     match result {
         Ok(code) => code,

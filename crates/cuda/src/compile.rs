@@ -42,15 +42,8 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 7] = [
-        Source::Product,
-        Source::Attention,
-        Source::Heads,
-        Source::Rows,
-        Source::Gemm,
-        Source::Flash,
-        Source::Token,
-    ];
+    pub const ALL: [Source; 7] =
+        [Source::Product, Source::Attention, Source::Heads, Source::Rows, Source::Gemm, Source::Flash, Source::Token];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -73,9 +66,7 @@ impl Source {
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
-            Source::Token => {
-                &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")]
-            }
+            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")],
         }
     }
 }

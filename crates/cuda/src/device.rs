@@ -72,8 +72,7 @@ impl Device {
         }
         // SAFETY: the pointer is to a live handle, the card exists.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, card) })?;
-        let mut inner =
-            Inner { context, stream: std::ptr::null_mut(), facts, recording: Mutex::new(None) };
+        let mut inner = Inner { context, stream: std::ptr::null_mut(), facts, recording: Mutex::new(None) };
         inner.bind()?;
         // SAFETY: a context is current; flag 1 is a stream that does not wait for the default one.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut inner.stream, 1) })?;

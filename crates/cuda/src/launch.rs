@@ -17,8 +17,8 @@ use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
-pub use program::{Program, READINGS};
 use program::Script;
+pub use program::{Program, READINGS};
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;

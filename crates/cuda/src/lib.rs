@@ -21,8 +21,8 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AttentionCall, EmbedCall, ExpandCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NormCall, PickCall, Part, ProductCall, Then, QueryTile,
-    StoreCall,
+    AttentionCall, EmbedCall, ExpandCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NormCall, Part, PickCall,
+    ProductCall, QueryTile, StoreCall, Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};

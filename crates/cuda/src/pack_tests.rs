@@ -19,9 +19,7 @@ fn element(format: Format, chunk: &[u8], lane: usize, i: usize) -> f32 {
             (half_at(chunk, row * 16), scale as f32, -half_at(chunk, row * 16 + 2) * min as f32)
         }
         Format::Q6_K => (half_at(chunk, 64 + row * 2), f32::from(chunk[row * 16 + j * 2 + i / 16] as i8), 0.0),
-        Format::Q4_1 | Format::Q5_1 => {
-            (half_at(chunk, row * 16 + j * 2), 1.0, half_at(chunk, 64 + row * 16 + j * 2))
-        }
+        Format::Q4_1 | Format::Q5_1 => (half_at(chunk, row * 16 + j * 2), 1.0, half_at(chunk, 64 + row * 16 + j * 2)),
         _ => (half_at(chunk, row * 16 + j * 2), 1.0, 0.0),
     };
     if format == Format::Q8_0 {

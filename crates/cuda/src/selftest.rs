@@ -101,9 +101,8 @@ impl Test<'_> {
         }
         let x: Vec<f32> = floats(4, m * k);
         let halves: Vec<u16> = x.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
-        let expected: Vec<f32> = (0..m * n)
-            .map(|at| (0..k).map(|c| x[at / n * k + c] * weights[at % n * k + c]).sum::<f32>())
-            .collect();
+        let expected: Vec<f32> =
+            (0..m * n).map(|at| (0..k).map(|c| x[at / n * k + c] * weights[at % n * k + c]).sum::<f32>()).collect();
         let expanded = Buffer::zeroed(self.device, n * k)?;
         let output = Buffer::new(self.device, &vec![f32::NAN; m * n])?;
         let input = Buffer::new(self.device, &halves)?;
@@ -227,12 +226,8 @@ impl Test<'_> {
         self.kernels.store_heads(&store)?;
         let tile = QueryTile { row: 0, count: queries as u32, position: depth as u32, padding: 0 };
         let tiles = Buffer::new(self.device, &[tile])?;
-        let flash = FlashCall {
-            heads: call(depth),
-            queries: half_queries.all(),
-            tiles: tiles.all(),
-            output: halves.all(),
-        };
+        let flash =
+            FlashCall { heads: call(depth), queries: half_queries.all(), tiles: tiles.all(), output: halves.all() };
         self.kernels.flash(&flash, queries)?;
         let mut bits = vec![0; halves.len()];
         halves.read(0, &mut bits)?;

@@ -29,7 +29,13 @@ fn main() {
     for shape in args.iter().filter(|a| model::cuda::SHAPES.contains(&a.as_str())) {
         let begun = Instant::now();
         let config = model::cuda::shape(shape).unwrap();
-        let options = CudaOptions { card: 0, kv_tokens: 70_000, config: ConfigOptions::default(), threads: 16, times: args.iter().any(|a| a == "times") };
+        let options = CudaOptions {
+            card: 0,
+            kv_tokens: 70_000,
+            config: ConfigOptions::default(),
+            threads: 16,
+            times: args.iter().any(|a| a == "times"),
+        };
         let mut card = CudaModel::random(config, options).unwrap();
         let gb = card.info().bytes_per_token as f64 / 1e9;
         println!("{shape}: {gb:.3} GB per token, loaded in {:?}", begun.elapsed());
@@ -77,8 +83,12 @@ fn main() {
             }
             let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
             let last = t.len() / sms / n - 1;
-            println!("  block 0: all {:.1} us, logits {:.1} us, embed {:.1}", (r(last, 5) - r(0, 0)) / 1980.0,
-                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0, (r(0, 5) - r(0, 0)) / 1980.0);
+            println!(
+                "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
+                (r(last, 5) - r(0, 0)) / 1980.0,
+                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
+                (r(0, 5) - r(0, 0)) / 1980.0
+            );
         }
         if args.iter().any(|a| a == "short") {
             continue;

@@ -14,8 +14,8 @@ pub mod load;
 mod rope;
 mod weights;
 
+pub use self::cuda::{CudaModel, CudaOptions};
 pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, Want};
 pub use config::{Config, ConfigOptions};
 pub use cpu::{CpuModel, CpuOptions};
-pub use self::cuda::{CudaModel, CudaOptions};
 pub use load::LoadError;

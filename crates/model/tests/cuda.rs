@@ -12,16 +12,8 @@ use testkit::models::{Tiny, VOCAB};
 /// them, which is as far again.
 const BOUND: f32 = 0.04;
 
-const FORMATS: [Format; 8] = [
-    Format::Q4_0,
-    Format::Q4_1,
-    Format::Q5_0,
-    Format::Q5_1,
-    Format::Q8_0,
-    Format::Q4_K,
-    Format::Q5_K,
-    Format::Q6_K,
-];
+const FORMATS: [Format; 8] =
+    [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K];
 
 /// Both models of a file, or nothing when there is no card.
 fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
@@ -193,7 +185,9 @@ fn blocks_can_be_copied_saved_and_restored() {
 fn a_bad_batch_is_refused_and_the_next_one_runs() {
     let Some((_, mut card)) = load(&Tiny { format: Format::Q4_0, ..Tiny::default() }) else { return };
     let mut logits = Vec::new();
-    for (tokens, start, blocks) in [(&[VOCAB as u32][..], 0, &[0][..]), (&[1], 32, &[0]), (&[1], 0, &[99_999]), (&[], 0, &[0])] {
+    for (tokens, start, blocks) in
+        [(&[VOCAB as u32][..], 0, &[0][..]), (&[1], 32, &[0]), (&[1], 0, &[99_999]), (&[], 0, &[0])]
+    {
         let chunk = Chunk { tokens, start, blocks, want: Want::Last };
         assert!(card.forward(&[chunk], &mut logits).is_err(), "{chunk:?}");
     }

@@ -146,6 +146,8 @@ attend(const Attention& p, u32 split, u32 part, u32 parts, u32 row, AttentionSha
                 total += w;
             }
             total = warp_sum(total);
+            // All lanes have read what lane 0 is about to change.
+            __syncwarp();
             if (lane == 0) {
                 float factor = expf(before - largest);
                 statistics[0][h] = largest;

@@ -7,7 +7,8 @@ use super::inputs::Inputs;
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, Matrix, NormCall, Pinned, QueryTile, StoreCall,
+    Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, Matrix, NormCall, Pinned, QueryTile,
+    StoreCall,
 };
 
 /// Query rows of one tile of attention.

@@ -101,7 +101,8 @@ fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Res
     let (width, q, kv, ff) =
         (config.embedding, config.heads * config.head, config.kv_heads * config.head, config.feed_forward);
     let matrix = |part: &str, rows, columns| source.matrix(&name(part), rows, columns);
-    let vector = |part: &str, length| Buffer::new(device, &source.vector(&name(part), length)?).map_err(LoadError::from);
+    let vector =
+        |part: &str, length| Buffer::new(device, &source.vector(&name(part), length)?).map_err(LoadError::from);
     let optional = |part: &str, length| match source.optional(&name(part), length)? {
         Some(values) => Buffer::new(device, &values).map(Some).map_err(LoadError::from),
         None => Ok(None),
@@ -112,7 +113,9 @@ fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Res
     }
     let bias = match bias.iter().any(Result::is_ok) {
         // Where only some have a bias the others get zeros.
-        true => Some(bias.into_iter().flat_map(|part| part.unwrap_or_else(|length| vec![0.0; length])).collect::<Vec<_>>()),
+        true => {
+            Some(bias.into_iter().flat_map(|part| part.unwrap_or_else(|length| vec![0.0; length])).collect::<Vec<_>>())
+        }
         false => None,
     };
     Ok(Layer {
