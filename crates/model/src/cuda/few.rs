@@ -62,7 +62,7 @@ impl Few {
     pub fn new(net: &Net) -> Result<Few, Error> {
         let (config, device) = (&net.config, &net.device);
         let q = config.heads * config.head;
-        assert!(FEW <= PICK_ROWS_MAX, "rows fit a pick");
+        const { assert!(FEW <= PICK_ROWS_MAX, "rows fit a pick") };
         Ok(Few {
             inputs: Inputs::new(device, FEW, FEW, net.table_stride)?,
             mailbox: Mailbox::new(device, PICK_RING * PICK_ROWS_MAX)?,
