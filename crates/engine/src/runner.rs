@@ -16,7 +16,7 @@ use crate::plan::RowLimits;
 use crate::request::Lane;
 use crate::sampler::Scratch;
 use crate::scheduler::Scheduler;
-use crate::sequence::{End, Intake, Limits, Sequence};
+use crate::sequence::{End, Intake, Limits, Rows, Sequence};
 use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::{EngineOptions, TokenBytes};
@@ -37,8 +37,11 @@ pub(crate) struct Runner {
     resting_since: Instant,
     limits: Limits,
     token_bytes: Arc<TokenBytes>,
+    /// Whether the last step left picks of the backend instead of logits.
+    picked: bool,
     // Buffers that live as long as the thread.
     logits: Vec<f32>,
+    picks: Vec<u32>,
     scratch: Scratch,
     out: Vec<TokenOut>,
     arrived: Vec<Sequence>,
@@ -74,7 +77,9 @@ impl Runner {
             shared,
             stats: Stats::default(),
             resting_since: Instant::now(),
+            picked: false,
             logits: Vec::new(),
+            picks: Vec::new(),
             scratch: Scratch::default(),
             out: Vec::new(),
             arrived: Vec::new(),
@@ -147,17 +152,30 @@ impl Runner {
         self.release_ended();
     }
 
+    /// Runs the step. Where every sequence takes the likeliest token and nothing else, the backend may pick it.
     fn forward(&mut self) -> Result<(), End> {
+        let plain = self.scheduler.running.iter().all(|sequence| sequence.rows == 0 || sequence.takes_likeliest());
         let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
         let begun = Instant::now();
-        let result = self.backend.forward(&batch, &mut self.logits);
+        let result = match plain {
+            true => self.backend.pick(&batch, &mut self.picks),
+            false => Ok(false),
+        };
+        let result = match result {
+            Ok(false) => self.backend.forward(&batch, &mut self.logits).map(|()| false),
+            result => result,
+        };
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();
         self.stats.steps += 1;
         let wanted: usize = batch.iter().map(rows_wanted).sum();
-        result.map_err(|error| End::error(ErrorKind::Device, error))?;
-        if self.logits.len() != wanted * self.limits.vocab {
-            return Err(End::error(ErrorKind::Internal, "the backend returned the wrong number of logits"));
+        self.picked = result.map_err(|error| End::error(ErrorKind::Device, error))?;
+        let right = match self.picked {
+            true => self.picks.len() == wanted,
+            false => self.logits.len() == wanted * self.limits.vocab,
+        };
+        if !right {
+            return Err(End::error(ErrorKind::Internal, "the backend returned the wrong number of rows"));
         }
         Ok(())
     }
@@ -190,13 +208,17 @@ impl Runner {
                 continue;
             }
             let chunk = sequence.chunk();
-            let length = rows_wanted(&chunk) * self.limits.vocab;
+            let wanted = offset..offset + rows_wanted(&chunk);
             let reading = sequence.pending() > 1 || sequence.usage.generated == 0;
             if reading && chunk.want != Want::All {
                 self.stats.prompt_tokens += chunk.tokens.len() as u64;
             }
-            let logits = &mut self.logits[offset..offset + length];
-            offset += length;
+            offset = wanted.end;
+            let vocab = self.limits.vocab;
+            let rows = match self.picked {
+                true => Rows::Picks(&self.picks[wanted]),
+                false => Rows::Logits(&mut self.logits[wanted.start * vocab..wanted.end * vocab]),
+            };
             let before = sequence.usage.generated;
             let mut intake = Intake {
                 limits: self.limits,
@@ -206,7 +228,7 @@ impl Runner {
                 scratch: &mut self.scratch,
                 out: &mut self.out,
             };
-            let end = sequence.absorb(logits, &mut intake);
+            let end = sequence.absorb(rows, &mut intake);
             self.stats.generated_tokens += (sequence.usage.generated - before) as u64;
             let mut end = sequence.failure().or(end);
             if end.is_none() && sequence.publish(&mut self.out).is_err() {

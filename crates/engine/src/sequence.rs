@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Chunk, Want};
+use model::{Chunk, NOT_A_NUMBER, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
@@ -73,6 +73,28 @@ impl End {
     }
 }
 
+/// The wanted rows of a step: logits, or what the backend picked from them.
+pub(crate) enum Rows<'a> {
+    Logits(&'a mut [f32]),
+    Picks(&'a [u32]),
+}
+
+/// One of them.
+enum Row<'a> {
+    Logits(&'a mut [f32]),
+    Pick(u32),
+}
+
+impl<'a> Rows<'a> {
+    fn each(self, vocab: usize) -> impl Iterator<Item = Row<'a>> {
+        let (logits, picks) = match self {
+            Rows::Logits(logits) => (logits, &[][..]),
+            Rows::Picks(picks) => (&mut [][..], picks),
+        };
+        logits.chunks_exact_mut(vocab).map(Row::Logits).chain(picks.iter().map(|&pick| Row::Pick(pick)))
+    }
+}
+
 /// What bounds every sequence of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -80,7 +102,7 @@ pub(crate) struct Limits {
     pub tokens_max: usize,
 }
 
-/// What all sequences need to take in a step's logits.
+/// What all sequences need to take in a step's rows.
 pub(crate) struct Intake<'a> {
     pub limits: Limits,
     pub token_bytes: &'a TokenBytes,
@@ -220,7 +242,7 @@ impl Sequence {
     }
 
     /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.
-    pub fn absorb(&mut self, logits: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+    pub fn absorb(&mut self, wanted: Rows<'_>, intake: &mut Intake<'_>) -> Option<End> {
         let rows = std::mem::take(&mut self.rows);
         self.tokens.truncate(self.tokens.len() - self.draft.len());
         if rows < self.pending() {
@@ -233,7 +255,7 @@ impl Sequence {
         }
         let mut end = None;
         let mut accepted = 0;
-        for (index, row) in logits.chunks_exact_mut(intake.limits.vocab).enumerate() {
+        for (index, row) in wanted.each(intake.limits.vocab).enumerate() {
             end = self.next_token(row, intake);
             let right = self.draft.get(index).is_some_and(|drafted| self.tokens.last() == Some(drafted));
             accepted += usize::from(right);
@@ -245,6 +267,11 @@ impl Sequence {
         self.kv_len = self.tokens.len() - 1;
         self.settle_draft(accepted, intake);
         end
+    }
+
+    /// Whether nothing but the likeliest token of a row is ever asked for, so that a backend may pick it.
+    pub fn takes_likeliest(&self) -> bool {
+        self.constraint.is_none() && self.sampler.takes_likeliest()
     }
 
     /// Forgets a step that failed.
@@ -268,7 +295,7 @@ impl Sequence {
         self.mailbox.finish(end.tokens, Finished { tokens, reason: end.reason, tail: end.tail, usage, timings });
     }
 
-    fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+    fn next_token(&mut self, row: Row<'_>, intake: &mut Intake<'_>) -> Option<End> {
         let token = match self.pick(row, intake.scratch) {
             Ok(token) => token,
             Err(end) => return Some(end),
@@ -291,7 +318,12 @@ impl Sequence {
     }
 
     /// Picks one token within the constraint, which hears of it.
-    fn pick(&mut self, row: &mut [f32], scratch: &mut Scratch) -> Result<TokenOut, End> {
+    fn pick(&mut self, row: Row<'_>, scratch: &mut Scratch) -> Result<TokenOut, End> {
+        let row = match row {
+            Row::Pick(NOT_A_NUMBER) => return Err(End::error(ErrorKind::Device, SampleError::NotANumber)),
+            Row::Pick(id) => return Ok(TokenOut { id, logprob: None, top: Vec::new() }),
+            Row::Logits(row) => row,
+        };
         let Self { constraint, sampler, tokens, .. } = self;
         let broken = |error| End::error(ErrorKind::Internal, error);
         let failed = |error| End::error(ErrorKind::Constraint, format_args!("the constraint failed: {error}"));

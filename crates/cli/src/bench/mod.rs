@@ -14,9 +14,10 @@ mod screen;
 mod serve;
 mod serving;
 
+use crate::device::{DeviceChoice, device_choice};
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use figures::{Bench, Figure};
+use figures::{Bench, Figure, What as Loaded};
 use peer::Peer;
 use report::{Provenance, Row};
 
@@ -29,6 +30,15 @@ pub struct BenchArgs {
     /// Model name or path to a GGUF file
     #[arg(short, long)]
     model: Option<String>,
+    /// Where to compute: cpu, cuda, cuda:N, or auto for a card if there is one that can
+    #[arg(long, default_value = "auto", value_parser = device_choice, env = "FLINT_DEVICE")]
+    device: DeviceChoice,
+    /// A model of this shape instead of a file; the weights are random and made on the card
+    #[arg(long, value_name = "NAME", requires = "random_weights", conflicts_with_all = ["model", "peer"])]
+    shape: Option<String>,
+    /// Says that the weights of --shape are random
+    #[arg(long, requires = "shape")]
+    random_weights: bool,
     /// Prompt lengths
     #[arg(long, value_delimiter = ',', default_value = "512")]
     prompt: Vec<usize>,
@@ -95,12 +105,25 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     if args.kernels {
         return figures::kernels(threads, args.json);
     }
-    let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
-    let path = crate::models::ensure(&name, args.offline)?;
-    let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads)).collect::<anyhow::Result<Vec<_>>>()?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
-    let mut bench = Bench::load(&path, threads, args.kv_q8, deepest.max(args.reuse) + 4096)?;
-    let provenance = Provenance::new(&name, &path, &bench)?;
+    let room = deepest.max(args.reuse) + 4096;
+    let load = |what| Bench::load(what, args.device, threads, args.kv_q8, room);
+    let (mut bench, provenance, peers) = match &args.shape {
+        Some(shape) => {
+            let bench = load(Loaded::Shape(shape))?;
+            let provenance = Provenance::new(&format!("{shape} (random weights)"), None, &bench)?;
+            (bench, provenance, Vec::new())
+        }
+        None => {
+            let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
+            let path = crate::models::ensure(&name, args.offline)?;
+            let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads));
+            let peers = peers.collect::<anyhow::Result<Vec<_>>>()?;
+            let bench = load(Loaded::File(&path))?;
+            let provenance = Provenance::new(&name, Some(&path), &bench)?;
+            (bench, provenance, peers)
+        }
+    };
     if !args.json {
         println!("{provenance}");
     }
@@ -111,7 +134,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     let mut rows: Vec<Row> = figures.iter().map(|&figure| Row::new(figure, &peers)).collect();
     for _ in 0..args.rounds {
         for row in &mut rows {
-            row.bandwidth.push(crate::bandwidth::read_bandwidth(threads));
+            if !bench.on_card {
+                row.bandwidth.push(crate::bandwidth::read_bandwidth(threads));
+            }
             row.ours.push(bench.measure(row.figure)?);
             for (peer, values) in peers.iter().zip(&mut row.peers) {
                 values.extend(peer.measure(row.figure)?);

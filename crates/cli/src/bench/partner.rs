@@ -45,7 +45,11 @@ struct Kind {
 }
 
 const KINDS: [Kind; 4] = [
-    Kind { name: "read a file", target_ms: 12.0, call: |step| call("read", &json!({"path": "notes.txt", "lines": step + 1})) },
+    Kind {
+        name: "read a file",
+        target_ms: 12.0,
+        call: |step| call("read", &json!({"path": "notes.txt", "lines": step + 1})),
+    },
     Kind {
         name: "edit a file",
         target_ms: 12.0,

@@ -20,7 +20,7 @@ pub fn run(
     json: bool,
 ) -> Result<()> {
     let prompt = bench.tokens(reuse.max(64) + NEW_TOKENS);
-    let engine = Engine::start(Box::new(bench.model), EngineOptions::default())?;
+    let engine = Engine::start(bench.model, EngineOptions::default())?;
     let mut first_rate = None;
     for &count in sequences {
         let rates = (0..rounds).map(|_| together(&engine, count, &prompt)).collect::<Result<Vec<_>>>()?;
