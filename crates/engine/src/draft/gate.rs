@@ -13,7 +13,7 @@ use super::{DRAFT_MAX, DraftKind, Drafter, Drafting};
 use crate::guard::guard;
 
 /// The least gain worth a draft: below it the estimate is not better than its errors.
-const GAIN_MIN: f64 = 1.03;
+const GAIN_MIN: f64 = 1.08;
 /// A drafted step takes no longer than this, or than twice a plain one: a reader who interrupts waits for its end.
 const STEP_SECONDS_MAX: f64 = 0.15;
 
@@ -218,6 +218,9 @@ mod tests {
         assert!(weigh(0.7, 0.012, &ALONE).gain < 1.1, "a draft model at 12 ms a token hardly pays");
         let crowd = StepSoFar { rows: 16, tokens: 16.0, decoding: 16 };
         assert!(weigh(0.6, 0.0, &crowd).gain < GAIN_MIN, "a full step has no free rows");
-        assert!(Gate::default().weigh(&[1.0; 8], 0.0, &ALONE).count == 0, "nothing is drafted before anything is known");
+        assert!(
+            Gate::default().weigh(&[1.0; 8], 0.0, &ALONE).count == 0,
+            "nothing is drafted before anything is known"
+        );
     }
 }

@@ -104,7 +104,9 @@ mod tests {
 
     /// A file of lines of ten tokens that all begin alike.
     fn file(lines: u32) -> Vec<Vec<u32>> {
-        (0..lines).map(|line| (0..10).map(|i| if i < 3 { i } else { 100 + line * 37 % 1000 + i * 3 }).collect()).collect()
+        (0..lines)
+            .map(|line| (0..10).map(|i| if i < 3 { i } else { 100 + line * 37 % 1000 + i * 3 }).collect())
+            .collect()
     }
 
     #[test]
