@@ -11,9 +11,10 @@
 const SIZES: usize = 9;
 /// Rows above which a step that reads a prompt says what a row costs when arithmetic is the limit.
 const PROMPT_ROWS: usize = 16;
-/// How much of a measured difference is taken over: by the pace, and by the shape.
+/// How much of a measured difference the pace takes over, and the shape of a size once it was measured often; its first
+/// measurements count for more.
 const PACE_RATE: f64 = 0.15;
-const SHAPE_RATE: f64 = 0.25;
+const SHAPE_RATE: f64 = 0.08;
 /// One step is never believed to have been faster or slower than expected by more than this.
 const SURPRISE_MAX: f64 = 2.0;
 
@@ -22,8 +23,8 @@ const SURPRISE_MAX: f64 = 2.0;
 pub(crate) struct StepCosts {
     /// Seconds of a step of one row; none was measured yet when 0.
     pace: f64,
-    /// Relative costs of the sizes that were measured.
-    shape: [Option<f64>; SIZES],
+    /// Relative costs of the sizes that were measured, and how often they were.
+    shape: [Option<(f64, f64)>; SIZES],
     /// Seconds of one row of a prompt.
     prompt_row: f64,
 }
@@ -45,7 +46,7 @@ impl StepCosts {
     pub fn observe(&mut self, rows: usize, seconds: f64) {
         if self.pace == 0.0 {
             if rows == 1 {
-                (self.pace, self.shape[0]) = (seconds, Some(1.0));
+                (self.pace, self.shape[0]) = (seconds, Some((1.0, 1.0)));
             }
             return;
         }
@@ -55,8 +56,10 @@ impl StepCosts {
         for (size, weight) in [(size, 1.0 - part), (size + 1, part)] {
             // The size of one row is the measure of the others.
             if size > 0 && size < SIZES && weight > 0.0 {
-                let shape = self.of_size(size) / self.pace;
-                self.shape[size] = Some(shape * surprise.powf(SHAPE_RATE * weight));
+                let times = self.shape[size].map_or(0.0, |(_, times)| times);
+                let rate = weight * SHAPE_RATE.max(1.0 / (1.0 + times));
+                let shape = self.of_size(size) / self.pace * surprise.powf(rate);
+                self.shape[size] = Some((shape, times + weight));
             }
         }
         self.pace *= surprise.powf(PACE_RATE);
@@ -71,10 +74,10 @@ impl StepCosts {
 
     fn of_size(&self, size: usize) -> f64 {
         let size = size.min(SIZES - 1);
-        if let Some(shape) = self.shape[size] {
+        if let Some((shape, _)) = self.shape[size] {
             return self.pace * shape;
         }
-        let below = (0..size).rev().find_map(|size| self.shape[size]).unwrap_or(1.0) * self.pace;
+        let below = (0..size).rev().find_map(|size| self.shape[size]).map_or(1.0, |(shape, _)| shape) * self.pace;
         below.max(self.prompt_row * (1u64 << size) as f64)
     }
 }

@@ -13,7 +13,7 @@ use super::{DRAFT_MAX, DraftKind, Drafter, Drafting};
 use crate::guard::guard;
 
 /// The least gain worth a draft: below it the estimate is not better than its errors.
-const GAIN_MIN: f64 = 1.03;
+const GAIN_MIN: f64 = 1.08;
 /// A drafted step takes no longer than this, or than twice a plain one: a reader who interrupts waits for its end.
 const STEP_SECONDS_MAX: f64 = 0.15;
 

@@ -113,45 +113,32 @@ impl Bench {
         let prompt = self.prompt(&case.prompt)?;
         // Reads the prompt once, so that only answering is timed.
         self.answer(&prompt, 1, Way::Plain, None)?;
-        let mut plain = Vec::new();
-        let mut others: Vec<Vec<Outcome>> = ways.iter().map(|_| Vec::new()).collect();
+        let all: Vec<Way> = [&[Way::Plain], ways].concat();
+        let mut outcomes: Vec<Vec<Outcome>> = all.iter().map(|_| Vec::new()).collect();
         for round in 0..rounds {
-            plain.push(self.answer(&prompt, case.tokens, Way::Plain, None)?);
-            for (&way, outcomes) in ways.iter().zip(&mut others) {
-                let outcome = self.answer(&prompt, case.tokens, way, way.prediction(case))?;
-                let (name, want) = (way.name(), &plain[round].tokens);
-                ensure!(&outcome.tokens == want, "the answer with {name} is not the plain one");
-                outcomes.push(outcome);
+            // Another order each time, so that none of them always follows the same one.
+            for index in (0..all.len()).map(|place| (place + round) % all.len()) {
+                let way = all[index];
+                outcomes[index].push(self.answer(&prompt, case.tokens, way, way.prediction(case))?);
+            }
+            for (way, of_way) in all.iter().zip(&outcomes) {
+                let same = of_way[round].tokens == outcomes[0][round].tokens;
+                ensure!(same, "the answer with {} is not the plain one", way.name());
             }
             eprintln!("{}: round {} of {rounds} done", case.name, round + 1);
         }
+        let (plain, others) = (&outcomes[0], &outcomes[1..]);
         let rates: Vec<f64> = plain.iter().map(rate).collect();
         let mut values = Map::new();
         values.insert("prompt_tokens".to_owned(), json!(prompt.len()));
         values.insert("answer_tokens".to_owned(), json!(plain[0].tokens.len()));
         values.insert("answer_ended_itself".to_owned(), json!(plain[0].whole));
         values.insert("plain".to_owned(), json!({"tokens_per_s": rounded(&rates), "median": round(median(&rates))}));
-        for (way, outcomes) in ways.iter().zip(&others) {
-            values.insert(way.name().to_owned(), self.figures(&plain, outcomes));
+        for (way, outcomes) in ways.iter().zip(others) {
+            values.insert(way.name().to_owned(), figures(plain, outcomes));
         }
         self.print(&case.name, values, json);
         Ok(())
-    }
-
-    /// What one way came to, next to the plain answers of the same rounds.
-    fn figures(&self, plain: &[Outcome], outcomes: &[Outcome]) -> Value {
-        let rates: Vec<f64> = outcomes.iter().map(rate).collect();
-        let gains: Vec<f64> = plain.iter().zip(outcomes).map(|(plain, way)| plain.seconds / way.seconds).collect();
-        let last = outcomes.last().map(|outcome| outcome.drafts).unwrap_or_default();
-        let counts = DraftKind::ALL.map(|kind| (kind, last.of(kind))).into_iter().filter(|(_, count)| count.tokens > 0);
-        let drafts: Map<String, Value> = counts
-            .map(|(kind, count)| {
-                let line = json!({"drafts": count.drafts, "drafted": count.tokens, "accepted": count.accepted});
-                (kind.name().to_owned(), line)
-            })
-            .collect();
-        json!({"tokens_per_s": rounded(&rates), "median": round(median(&rates)), "times_plain": rounded(&gains),
-            "median_times_plain": round(median(&gains)), "drafts": drafts})
     }
 
     /// Prints one result with where it came from.
@@ -172,6 +159,27 @@ impl Bench {
             println!("    {name:<30} {value}");
         }
     }
+}
+
+/// What one way came to, next to the plain answers of the same rounds.
+fn figures(plain: &[Outcome], outcomes: &[Outcome]) -> Value {
+    let rates: Vec<f64> = outcomes.iter().map(rate).collect();
+    let gains: Vec<f64> = plain.iter().zip(outcomes).map(|(plain, way)| plain.seconds / way.seconds).collect();
+    let last = outcomes.last().map(|outcome| outcome.drafts).unwrap_or_default();
+    let counts = DraftKind::ALL.map(|kind| (kind, last.of(kind))).into_iter().filter(|(_, count)| count.tokens > 0);
+    let drafts: Map<String, Value> = counts
+        .map(|(kind, count)| {
+            let line = json!({"drafts": count.drafts, "drafted": count.tokens, "accepted": count.accepted});
+            (kind.name().to_owned(), line)
+        })
+        .collect();
+    json!({"tokens_per_s": rounded(&rates), "median": round(median(&rates)), "times_plain": rounded(&gains),
+        "median_times_plain": round(median(&gains)), "all_rounds_times_plain": round(sum(plain) / sum(outcomes)),
+        "drafts": drafts})
+}
+
+fn sum(outcomes: &[Outcome]) -> f64 {
+    outcomes.iter().map(|outcome| outcome.seconds).sum()
 }
 
 fn rate(outcome: &Outcome) -> f64 {
