@@ -289,7 +289,8 @@ impl Desk {
                     During::Done(Err(_)) if said => {}
                     During::Done(Err(_)) => {
                         said = true;
-                        self.notice("the local server starts and reads the model; it stays warm for the next time").await;
+                        self.notice("the local server starts and reads the model; it stays warm for the next time")
+                            .await;
                     }
                     During::Steer(prompt, _) => self.queue(prompt).await,
                     During::Decide { .. } => {}

@@ -109,7 +109,8 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
         follow.event(&event)?;
     }
     if let Some(path) = &args.output {
-        std::fs::write(path, &ran.text).with_context(|| format!("the message could not be written to {}", path.display()))?;
+        std::fs::write(path, &ran.text)
+            .with_context(|| format!("the message could not be written to {}", path.display()))?;
     }
     let mut code = ran.code();
     if let Some(command) = check.filter(|_| code == Code::Done) {

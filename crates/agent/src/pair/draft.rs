@@ -96,7 +96,11 @@ impl Draft {
                 }
                 Part::Line(line) => self.line(desk, &line).await,
                 Part::Closed { whole } => {
-                    if whole { self.show(desk).await } else { self.grow(desk).await }
+                    if whole {
+                        self.show(desk).await
+                    } else {
+                        self.grow(desk).await
+                    }
                     self.open = false;
                     if let Some(block) = self.blocks.last_mut() {
                         block.whole = whole;

@@ -69,7 +69,8 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
             // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
             NotApplied::Unchanged { names } => {
                 desk.notice("the answer changes nothing; it is asked for anew").await;
-                let anew = Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
+                let anew =
+                    Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
                 desk.conversation.truncate(begins);
                 desk.say(&message(&gathered, &anew)).await;
                 if desk.config().temperature.is_none() {

@@ -121,7 +121,10 @@ fn own_part(path: &Path, text: &str, old: &str, around: &Surroundings<'_>) -> St
     let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
     let foreign = |line: usize| {
         items.iter().any(|item| {
-            item.lines.contains(&line) && item.parents.is_empty() && elsewhere.contains(&item.name) && !here.contains(&item.name)
+            item.lines.contains(&line)
+                && item.parents.is_empty()
+                && elsewhere.contains(&item.name)
+                && !here.contains(&item.name)
         })
     };
     let module = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

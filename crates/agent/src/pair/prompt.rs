@@ -85,10 +85,24 @@ fn is_question(text: &str) -> bool {
     let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
     let asks = matches!(
         first,
-        "what" | "why" | "how" | "where" | "which" | "who" | "when" | "does" | "is" | "are" | "explain" | "describe"
-            | "summarise" | "summarize" | "tell"
+        "what"
+            | "why"
+            | "how"
+            | "where"
+            | "which"
+            | "who"
+            | "when"
+            | "does"
+            | "is"
+            | "are"
+            | "explain"
+            | "describe"
+            | "summarise"
+            | "summarize"
+            | "tell"
     );
-    let wants = ["fix", "change", "add", "make", "write", "implement", "remove", "rename", "refactor", "correct", "repair"];
+    let wants =
+        ["fix", "change", "add", "make", "write", "implement", "remove", "rename", "refactor", "correct", "repair"];
     let mut words = text.split(|letter: char| !letter.is_alphanumeric());
     let wanted = words.any(|word| wants.contains(&word)) && !text.ends_with('?');
     let polite = matches!(first, "can" | "could" | "would" | "will" | "please");
@@ -97,12 +111,15 @@ fn is_question(text: &str) -> bool {
 
 fn asks_repair(text: &str) -> bool {
     let text = text.to_lowercase();
-    ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"].iter().any(|word| text.contains(word))
+    ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"]
+        .iter()
+        .any(|word| text.contains(word))
 }
 
 fn asks_removal(text: &str) -> bool {
     let text = text.to_lowercase();
-    let words = ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
+    let words =
+        ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
     words.iter().any(|word| text.contains(word))
 }
 
@@ -115,7 +132,13 @@ mod tests {
         for question in ["What does total do?", "why is it slow", "Explain cart.py", "Is 2 prime?"] {
             assert!(is_question(question), "{question}");
         }
-        for task in ["Fix the bug", "Why does total fail? Fix it.", "Can you add a test?", "Could you rename total to sum?", "make it faster"] {
+        for task in [
+            "Fix the bug",
+            "Why does total fail? Fix it.",
+            "Can you add a test?",
+            "Could you rename total to sum?",
+            "make it faster",
+        ] {
             assert!(!is_question(task), "{task}");
         }
     }
