@@ -344,6 +344,7 @@ impl Desk {
             self.usage.rejected_prediction_tokens += used.output_tokens_details.rejected_prediction_tokens;
             self.status.context_used = used.total_tokens;
         }
+        self.status.lane = Some(response.service_tier.clone()).filter(|tier| !tier.is_empty());
         let Some(flint) = &response.flint else { return };
         self.status.served_model = Some(flint.served_model.clone());
         self.status.weights = Some(flint.weights.clone());

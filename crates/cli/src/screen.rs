@@ -1,6 +1,8 @@
 //! `flint` and `flint resume`: the partner in the terminal.
 
-use anyhow::Context;
+use std::io::IsTerminal;
+
+use anyhow::{Context, bail};
 use clap::Args;
 
 use agent::Partner;
@@ -46,10 +48,16 @@ pub fn resume(args: ResumeArgs) -> anyhow::Result<()> {
 fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     let mut options = args.partner.options()?;
     options.resume = resume;
+    let settings = &options.config.config.tui;
+    let plain = args.plain || settings.plain || tui::terminal_is_dumb();
+    if !plain && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        bail!("the screen needs a terminal; `flint exec` works without one, and `flint --plain` needs only lines");
+    }
     let history = (!options.ephemeral).then(|| options.state.join("prompts"));
     let screen = tui::Options {
         folder: options.root.clone(),
-        plain: args.plain || options.config.config.tui.plain,
+        plain,
+        main_screen: !settings.alternate_screen,
         color: tui::color_wanted(),
         history,
         ask: args.ask,
