@@ -6,7 +6,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+<<<<<<< ours
 use model::{Chunk, NOT_A_NUMBER, Want};
+=======
+use model::{BLOCK, Chunk, Want};
+>>>>>>> theirs
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
@@ -180,7 +184,7 @@ impl Sequence {
     }
 
     pub fn announce(&self, started: Started) {
-        self.mailbox.start(started);
+        self.mailbox.start(started, self.pending() <= BLOCK);
     }
 
     /// Asks the drafters, or else the constraint, for up to `max` tokens, never more than the sequence could still

@@ -152,10 +152,13 @@ impl Mailbox {
         }
     }
 
-    /// Tells of the start. The reader is woken by what the first step brings: waking it twice would cost the engine
-    /// more than a short step.
-    pub fn start(&self, started: Started) {
+    /// Tells of the start. With a `short` first step the reader is not woken for it but by what the step brings, since
+    /// waking it twice would cost more than the step.
+    pub fn start(&self, started: Started, short: bool) {
         self.lock().started = Some(started);
+        if !short {
+            self.wake();
+        }
     }
 
     /// Moves `tokens` to the reader, or nothing when they do not fit. Wakes it when there is something new.
@@ -248,13 +251,16 @@ mod tests {
         assert_eq!(stream.recv_timeout(Duration::ZERO), Err(TryRecvError::Empty));
 
         let started = Started { prompt_tokens: 3, cached_tokens: 0, restored_tokens: 0, miss: None, seed: 1 };
-        mailbox.start(started.clone());
+        mailbox.start(started.clone(), true);
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+        mailbox.push(&mut Vec::new()).unwrap();
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "a step without tokens tells of the start too");
         mailbox.push(&mut tokens(0..2)).unwrap();
         mailbox.push(&mut tokens(2..4)).unwrap();
         assert_eq!(mailbox.push(&mut tokens(4..5)), Err(SlowReader));
         mailbox.finish(tokens(4..5), finished(FinishReason::Length));
         mailbox.finish(Vec::new(), finished(FinishReason::Length));
-        assert!(calls.load(Ordering::Relaxed) >= 3);
+        assert_eq!(calls.load(Ordering::Relaxed), 5);
 
         let events: Vec<Event> = std::iter::from_fn(|| stream.recv()).collect();
         let want =
