@@ -67,7 +67,8 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
                 desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
             }
             // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
-            NotApplied::Unchanged { names } => {
+            // What the person said in between must not be lost by that.
+            NotApplied::Unchanged { names } if desk.conversation.items().len() == begins + 2 => {
                 desk.notice("the answer changes nothing; it is asked for anew").await;
                 let anew =
                     Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
@@ -75,10 +76,12 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
                 desk.say(&message(&gathered, &anew)).await;
                 if desk.config().temperature.is_none() {
                     settings["temperature"] = json!(FRESH_TEMPERATURE);
+                }
+                if desk.config().is_local() {
                     settings["seed"] = json!(1);
                 }
             }
-            NotApplied::Refused(why) => return Outcome::Failed { why },
+            failed => return Outcome::Failed { why: failed.why() },
         }
         last_try = true;
     }
