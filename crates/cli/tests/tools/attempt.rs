@@ -77,7 +77,8 @@ async fn the_smallest_candidate_that_passes_is_offered_and_applied() {
     let offered = flint(folder.path(), state.path(), port, &["-n", "4"]).await;
     let (table, said) = (String::from_utf8_lossy(&offered.stdout), String::from_utf8_lossy(&offered.stderr));
     assert_eq!(offered.status.code(), Some(0), "{table}{said}");
-    let line = |number: usize| table.lines().nth(number).unwrap_or_else(|| panic!("no line {number}: {table}")).to_owned();
+    let line =
+        |number: usize| table.lines().nth(number).unwrap_or_else(|| panic!("no line {number}: {table}")).to_owned();
     assert!(line(1).contains("check failed: AssertionError"), "{table}");
     assert!(line(2).ends_with("passed") && line(3).starts_with('*') && line(3).ends_with("passed"), "{table}");
     assert!(line(4).contains("not applied"), "{table}");
