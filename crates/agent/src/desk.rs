@@ -10,7 +10,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::Client;
 use serde_json::{Value, json};
@@ -29,6 +29,9 @@ use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.
 const WAITING_MAX: usize = 32;
+
+/// A local server that takes longer than this to answer is being started, and the person is told.
+const START_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Everything a turn works with.
 pub struct Desk {
@@ -269,6 +272,33 @@ impl Desk {
         let client = Client::new(options).map_err(|error| error.to_string())?;
         self.connected = Some((provider, client.clone()));
         Ok(client)
+    }
+
+    /// The same while listening to the person, because a server that starts takes seconds. None when they stopped it.
+    pub async fn reach(&mut self) -> Result<Option<Client>, String> {
+        if self.connected.is_none() && self.config().is_local() {
+            let (how, model) = (self.options.server.clone(), self.model());
+            let work = async move { local::ensure(&how, &model).await };
+            tokio::pin!(work);
+            let mut said = false;
+            loop {
+                let patience = if said { START_PATIENCE * 1000 } else { START_PATIENCE };
+                match self.during(tokio::time::timeout(patience, &mut work)).await {
+                    During::Done(Ok(Ok(_))) => break,
+                    During::Done(Ok(Err(error))) => return Err(error.to_string()),
+                    During::Done(Err(_)) if said => {}
+                    During::Done(Err(_)) => {
+                        said = true;
+                        self.notice("the local server starts and reads the model; it stays warm for the next time")
+                            .await;
+                    }
+                    During::Steer(prompt, _) => self.queue(prompt).await,
+                    During::Decide { .. } => {}
+                    During::Stop => return Ok(None),
+                }
+            }
+        }
+        self.client().await.map(Some)
     }
 
     /// Forgets the connection, because another provider is used or the server is gone.

@@ -102,6 +102,7 @@ async fn rewind(desk: &mut Desk, turn: u32, what: RewindWhat) {
 }
 
 async fn new(desk: &mut Desk) {
+    desk.history.close();
     let options = &desk.options;
     desk.history = History::begin_session(&options.state, &options.root, &desk.model(), options.ephemeral);
     opened(desk, Replay::default()).await;

@@ -205,7 +205,15 @@ impl History {
         Ok(self.go_on_with(session))
     }
 
+    /// Forgets a session in which nothing was said.
+    pub fn close(&mut self) {
+        if self.replay().turns.is_empty() {
+            let _ = std::fs::remove_file(self.sessions.join(format!("{}.jsonl", self.session.id())));
+        }
+    }
+
     fn go_on_with(&mut self, session: Session) -> Replay {
+        self.close();
         if session.damaged() > 0 {
             self.troubles.push(format!("{} lines of the session could not be read", session.damaged()));
         }

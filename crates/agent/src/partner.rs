@@ -82,10 +82,10 @@ impl Partner {
     }
 }
 
-async fn run(options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::Receiver<Command>) {
+async fn run(mut options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::Receiver<Command>) {
     let model = options.config.config.model.clone().unwrap_or_else(|| options.default_model.clone());
-    let kept = !options.ephemeral && options.config.config.history.persistence == Persistence::SaveAll;
-    let history = History::begin_session(&options.state, &options.root, &model, !kept);
+    options.ephemeral |= options.config.config.history.persistence != Persistence::SaveAll;
+    let history = History::begin_session(&options.state, &options.root, &model, options.ephemeral);
     let resume = options.resume.clone();
     let mut desk = Desk::new(options, events, inbox, history);
     for warning in desk.options.config.warnings.clone() {
@@ -102,6 +102,7 @@ async fn run(options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::
         desk.begun = Instant::now();
         obey(&mut desk, command).await;
     }
+    desk.history.close();
     desk.emit(Event::Closed).await;
 }
 

@@ -95,6 +95,10 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
         if tokio::signal::ctrl_c().await.is_ok() {
             stop.send(Command::Stop).await;
         }
+        // Whoever presses it twice does not want to wait.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(Code::Interrupted as i32);
+        }
     });
     let mut ran = Ran::default();
     ran.follow(&partner, &mut events, follow.as_mut()).await?;
@@ -105,7 +109,8 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
         follow.event(&event)?;
     }
     if let Some(path) = &args.output {
-        std::fs::write(path, &ran.text).with_context(|| format!("the message could not be written to {}", path.display()))?;
+        std::fs::write(path, &ran.text)
+            .with_context(|| format!("the message could not be written to {}", path.display()))?;
     }
     let mut code = ran.code();
     if let Some(command) = check.filter(|_| code == Code::Done) {

@@ -76,8 +76,13 @@ pub fn is_source(path: &Path) -> bool {
 pub fn is_test(path: &Path) -> bool {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
     let parts = || path.components().map(|part| part.as_os_str().to_string_lossy().to_lowercase());
-    stem.starts_with("test_") || stem.ends_with("_test") || stem.ends_with(".test") || stem.ends_with(".spec")
-        || stem == "tests" || stem == "test" || parts().any(|part| part == "tests" || part == "test")
+    stem.starts_with("test_")
+        || stem.ends_with("_test")
+        || stem.ends_with(".test")
+        || stem.ends_with(".spec")
+        || stem == "tests"
+        || stem == "test"
+        || parts().any(|part| part == "tests" || part == "test")
 }
 
 /// A path as written by a person or a model, made relative to the root; none when it points outside of it.

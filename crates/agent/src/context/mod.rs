@@ -173,7 +173,8 @@ fn again(root: &Path, seen: &Seen) -> Vec<Shown> {
 /// The tests that belong to the files shown, as far as the budget goes: they say what the code should do.
 fn tests_of(root: &Path, shown: &[Shown]) -> Vec<Shown> {
     let mut left = FOUND_BYTES_MAX.saturating_sub(shown.iter().map(|file| file.text.len()).sum());
-    let stems: Vec<String> = shown.iter().filter(|file| !files::is_test(&file.path)).map(|file| stem(&file.path)).collect();
+    let stems: Vec<String> =
+        shown.iter().filter(|file| !files::is_test(&file.path)).map(|file| stem(&file.path)).collect();
     if stems.is_empty() || left == 0 {
         return Vec::new();
     }

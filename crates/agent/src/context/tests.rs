@@ -30,7 +30,8 @@ fn names(shown: &[Shown]) -> Vec<&str> {
 
 #[test]
 fn a_small_folder_is_shown_whole_tests_last() {
-    let folder = Folder::new(&[("test_module.py", "import module\n"), ("module.py", "def f(): pass\n"), ("a.png", "x")]);
+    let folder =
+        Folder::new(&[("test_module.py", "import module\n"), ("module.py", "def f(): pass\n"), ("a.png", "x")]);
     let gathered = folder.gather("fix the bug", &Seen::new());
     assert_eq!(names(&gathered.fresh), ["module.py", "test_module.py"]);
     assert_eq!(gathered.map, None);
@@ -39,7 +40,8 @@ fn a_small_folder_is_shown_whole_tests_last() {
 #[test]
 fn what_is_mentioned_is_shown_with_its_tests() {
     let long = "x = 1\n".repeat(2_000);
-    let files = [("src/cart.py", "def total(): pass\n"), ("tests/test_cart.py", "t\n"), ("big.py", &long), ("b.py", "b\n")];
+    let files =
+        [("src/cart.py", "def total(): pass\n"), ("tests/test_cart.py", "t\n"), ("big.py", &long), ("b.py", "b\n")];
     let folder = Folder::new(&files);
     let gathered = folder.gather("In @src/cart.py, and @missing.py: fix b.py.", &Seen::new());
     assert_eq!(names(&gathered.fresh), ["src/cart.py", "b.py", "tests/test_cart.py"]);

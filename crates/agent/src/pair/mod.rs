@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub use draft::{Block, Draft};
 pub use parser::{Head, Parser, Part};
-pub use prompt::message;
+pub use prompt::{Task, message};
 pub use sample::Question;
 
 use crate::approval;
@@ -47,10 +47,10 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
     for file in &gathered.fresh {
         desk.conversation.show(&file.path, &file.text);
     }
-    let removal = prompt::asks_removal(&prompt.text);
+    let task = Task::of(&prompt.text);
     let mut last_try = false;
     loop {
-        let mut draft = Draft::new(desk.root(), files.clone(), removal);
+        let mut draft = Draft::new(desk.root(), files.clone(), task);
         match answer(desk, &mut draft, &settings).await {
             Ok(End::Whole | End::Cut) => {}
             Ok(End::Stopped) => return stopped(desk, &draft).await,
@@ -67,17 +67,21 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
                 desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
             }
             // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
-            NotApplied::Unchanged { names } => {
+            // What the person said in between must not be lost by that.
+            NotApplied::Unchanged { names } if desk.conversation.items().len() == begins + 2 => {
                 desk.notice("the answer changes nothing; it is asked for anew").await;
-                let anew = Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
+                let anew =
+                    Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
                 desk.conversation.truncate(begins);
                 desk.say(&message(&gathered, &anew)).await;
                 if desk.config().temperature.is_none() {
                     settings["temperature"] = json!(FRESH_TEMPERATURE);
+                }
+                if desk.config().is_local() {
                     settings["seed"] = json!(1);
                 }
             }
-            NotApplied::Refused(why) => return Outcome::Failed { why },
+            failed => return Outcome::Failed { why: failed.why() },
         }
         last_try = true;
     }
@@ -212,7 +216,7 @@ fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Chang
             let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
             return Err(failed(NotApplied::Refused(why)));
         }
-        let around = place::Surroundings { root: &draft.root, files: &files, removal: draft.removal };
+        let around = place::Surroundings { root: &draft.root, files: &files, task: draft.task };
         let text = place::rewrite(path, &block.head, &block.text, &around);
         let text = text.map_err(|error| failed(NotApplied::Unclear(error.to_string())))?;
         match files.iter_mut().find(|file| file.path == *path) {

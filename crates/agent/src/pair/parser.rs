@@ -167,7 +167,9 @@ impl Fence {
 /// A line that is nothing but the path of a file.
 fn is_lone_path(line: &str) -> bool {
     let line = line.trim();
-    !line.is_empty() && line.chars().all(|letter| letter.is_alphanumeric() || "._-/".contains(letter)) && line.contains('.')
+    !line.is_empty()
+        && line.chars().all(|letter| letter.is_alphanumeric() || "._-/".contains(letter))
+        && line.contains('.')
 }
 
 /// The fence a line opens.
@@ -224,9 +226,8 @@ mod tests {
     #[test]
     fn prose_and_blocks_are_told_apart() {
         let parts = parse([ANSWER]);
-        let head = |info: &str, heading: &str| {
-            Part::Opened(Head { info: info.to_owned(), heading: heading.to_owned() })
-        };
+        let head =
+            |info: &str, heading: &str| Part::Opened(Head { info: info.to_owned(), heading: heading.to_owned() });
         let line = |text: &str| Part::Line(text.to_owned());
         assert_eq!(parts[0], Part::Text("The range stops early.\n\n**src/a.py**\n".to_owned()));
         assert_eq!(parts[1], head("python", "**src/a.py**"));

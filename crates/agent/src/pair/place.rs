@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::parser::Head;
+use super::prompt::Task;
 use crate::context::{Shown, definitions, files};
 use crate::edit::{self, Change, ChangeKind, EditError};
 use crate::outline::{Item, Kind};
@@ -21,12 +22,15 @@ pub struct Surroundings<'a> {
     pub root: &'a Path,
     /// Files the model has seen, as they are now.
     pub files: &'a [Shown],
-    /// The task asks for something to go away, so a whole file may come back with less in it.
-    pub removal: bool,
+    /// What the task says about its answer.
+    pub task: Task,
 }
 
 /// The file a block is about. A path that does not exist yet is a file to be made.
 pub fn target(head: &Head, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
+    if around.task.question {
+        return None;
+    }
     let (language, rest) = split_info(&head.info);
     let named = rest.iter().chain([&language]).find_map(|word| existing(word, around));
     let named = named.or_else(|| words(&head.heading).iter().rev().find_map(|word| existing(word, around)));
@@ -39,9 +43,19 @@ pub fn target(head: &Head, text: &str, around: &Surroundings<'_>) -> Option<Path
     by_definitions(text, around).or_else(|| {
         let alone = words(&head.heading);
         let alone = if alone.len() == 1 { alone.first().copied() } else { None };
-        let new = rest.into_iter().next().or(alone).or_else(|| comment_path(text))?;
-        looks_like_path(new).then(|| files::inside(around.root, new)).flatten()
+        let named = rest.into_iter().next().or(alone).or_else(|| comment_path(text));
+        let new = named.filter(|name| looks_like_path(name)).and_then(|name| files::inside(around.root, name));
+        new.or_else(|| meant(language, text, around))
     })
+}
+
+/// The file that is meant when nothing names it: the only one shown that is no test, if the block is of its language and
+/// defines something.
+fn meant(language: &str, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
+    let mut code = around.files.iter().filter(|file| !files::is_test(&file.path));
+    let (file, None) = (code.next()?, code.next()) else { return None };
+    let defines = !definitions(&file.path, text).is_empty();
+    (defines && files::language(&file.path) == language).then(|| file.path.clone())
 }
 
 /// What the file becomes. The error is written for the model.
@@ -56,7 +70,7 @@ pub fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) 
     if language == "diff" || language == "patch" || text.trim_start().starts_with("*** Begin Patch") {
         return patched(path, text, &old);
     }
-    if !definitions(path, text).is_empty() && !covers_all(path, text, &old, around.removal) {
+    if !definitions(path, text).is_empty() && !covers_all(path, text, &old, around.task.removal) {
         return resolve(ChangeKind::Function { text: own_part(path, text, &old, around) }, Some(&old));
     }
     resolve(ChangeKind::WholeFile { text: text.to_owned() }, Some(&old))
@@ -107,7 +121,10 @@ fn own_part(path: &Path, text: &str, old: &str, around: &Surroundings<'_>) -> St
     let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
     let foreign = |line: usize| {
         items.iter().any(|item| {
-            item.lines.contains(&line) && item.parents.is_empty() && elsewhere.contains(&item.name) && !here.contains(&item.name)
+            item.lines.contains(&line)
+                && item.parents.is_empty()
+                && elsewhere.contains(&item.name)
+                && !here.contains(&item.name)
         })
     };
     let module = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
-use super::{changes, gather, message, place, prompt, settings};
+use super::{Task, changes, gather, message, place, settings};
 use crate::candidates::{Author, Sampling, Written};
 use crate::command::Prompt;
 use crate::context::Shown;
@@ -21,7 +21,7 @@ pub struct Question {
     body: Value,
     root: PathBuf,
     files: Vec<Shown>,
-    removal: bool,
+    task: Task,
     /// What the person's words became.
     pub message: String,
 }
@@ -39,7 +39,7 @@ impl Question {
         if let Some(input) = body["input"].as_array_mut() {
             input.push(said);
         }
-        Ok(Self { client, body, root: desk.root(), files, removal: prompt::asks_removal(&prompt.text), message })
+        Ok(Self { client, body, root: desk.root(), files, task: Task::of(&prompt.text), message })
     }
 
     /// The files the model sees.
@@ -49,7 +49,7 @@ impl Question {
 
     /// What an answer makes of the files.
     fn read(&self, answer: &str, whole: bool) -> Result<Vec<crate::edit::Written>, String> {
-        let mut draft = Draft::new(self.root.clone(), self.files.clone(), self.removal);
+        let mut draft = Draft::new(self.root.clone(), self.files.clone(), self.task);
         let mut parser = Parser::default();
         let mut parts = parser.push(answer);
         parts.extend(parser.finish());
@@ -60,7 +60,7 @@ impl Question {
                     draft.blocks.push(Block { head, text: String::new(), path: None, edit: None, whole: false });
                 }
                 Part::Line(line) => {
-                    let around = place::Surroundings { root: &self.root, files: &self.files, removal: self.removal };
+                    let around = place::Surroundings { root: &self.root, files: &self.files, task: self.task };
                     let Some(block) = draft.blocks.last_mut() else { continue };
                     block.text.push_str(&line);
                     if block.path.is_none() {

@@ -79,7 +79,8 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Value>>>, answers:
         bytes.extend_from_slice(&buffer[..count]);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
         if body.len() >= length.unwrap_or(0) {
             break body.to_owned();
         }
@@ -103,7 +104,11 @@ async fn serve(mut stream: TcpStream, requests: Arc<Mutex<Vec<Value>>>, answers:
     for piece in letters.chunks(7) {
         let delta: String = piece.iter().collect();
         let kind = "response.output_text.delta";
-        event(&mut stream, json!({"type": kind, "item_id": "m", "output_index": 0, "content_index": 0, "delta": delta})).await;
+        event(
+            &mut stream,
+            json!({"type": kind, "item_id": "m", "output_index": 0, "content_index": 0, "delta": delta}),
+        )
+        .await;
     }
     if say.hangs {
         let _ = stream.read(&mut buffer).await;

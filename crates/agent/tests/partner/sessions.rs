@@ -59,7 +59,8 @@ async fn a_session_goes_on_after_the_process() {
     let mut options = world.options();
     options.resume = Some(status.session[..status.session.len() - 1].to_owned());
     let mut talk = world.start_with(options);
-    let Event::SessionOpened { session, turns } = talk.until(|event| matches!(event, Event::SessionOpened { .. })).await
+    let Event::SessionOpened { session, turns } =
+        talk.until(|event| matches!(event, Event::SessionOpened { .. })).await
     else {
         unreachable!()
     };
@@ -71,7 +72,8 @@ async fn a_session_goes_on_after_the_process() {
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), MODULE);
     talk.say(Command::Fork).await;
-    let Event::SessionOpened { session, turns } = talk.until(|event| matches!(event, Event::SessionOpened { .. })).await
+    let Event::SessionOpened { session, turns } =
+        talk.until(|event| matches!(event, Event::SessionOpened { .. })).await
     else {
         unreachable!()
     };

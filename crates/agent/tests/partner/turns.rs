@@ -26,7 +26,8 @@ async fn an_answer_becomes_an_edit() {
     assert!(body.get("prediction").is_none(), "only Flint's own server is sent what it may not know");
     let messages = world.script.messages(0);
     assert_eq!(messages.len(), 1);
-    let (module, test) = (messages[0].1.find("module.py\n```python\n").unwrap(), messages[0].1.find("test_module.py\n").unwrap());
+    let (module, test) =
+        (messages[0].1.find("module.py\n```python\n").unwrap(), messages[0].1.find("test_module.py\n").unwrap());
     assert!(module < test && messages[0].1.contains("Fix the bug."));
 }
 
