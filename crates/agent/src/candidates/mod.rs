@@ -34,16 +34,16 @@ pub const COUNT_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 is the most likely token always.
-    pub temperature: f32,
+    pub temperature: f64,
     /// The likeliest tokens that together have this probability.
-    pub top_p: f32,
+    pub top_p: f64,
     /// Makes a candidate repeatable.
     pub seed: u64,
 }
 
 impl Sampling {
     /// Of the candidate with this number, from 1. `first` is the temperature of a plain turn.
-    pub fn of(candidate: usize, first: f32) -> Self {
+    pub fn of(candidate: usize, first: f64) -> Self {
         // 0.8 keeps code that compiles most of the time and differs enough to be worth a second look.
         let temperature = if candidate == 1 { first } else { first.max(0.8) };
         Self { temperature, top_p: if candidate == 1 { 1.0 } else { 0.95 }, seed: candidate as u64 }
@@ -99,7 +99,7 @@ pub struct Trial {
     /// How many candidates.
     pub count: usize,
     /// Temperature of the first.
-    pub temperature: f32,
+    pub temperature: f64,
     /// What each must pass.
     pub checker: Checker,
     /// Copies that are checked at the same time.

@@ -38,7 +38,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
         workspace: desk.root(),
         place: place.clone(),
         count,
-        temperature: desk.config().temperature.unwrap_or(0.0) as f32,
+        temperature: desk.config().temperature.unwrap_or(0.0),
         checker: Checker {
             commands: commands(desk),
             command: check.or(configured),

@@ -22,6 +22,8 @@ pub struct Question {
     root: PathBuf,
     files: Vec<Shown>,
     task: Task,
+    /// Other servers refuse a seed; what they sample differs all the same.
+    seeded: bool,
     /// What the person's words became.
     pub message: String,
 }
@@ -39,7 +41,8 @@ impl Question {
         if let Some(input) = body["input"].as_array_mut() {
             input.push(said);
         }
-        Ok(Self { client, body, root: desk.root(), files, task: Task::of(&prompt.text), message })
+        let (task, seeded) = (Task::of(&prompt.text), desk.config().is_local());
+        Ok(Self { client, body, root: desk.root(), files, task, seeded, message })
     }
 
     /// The files the model sees.
@@ -89,7 +92,9 @@ impl Author for std::sync::Arc<Question> {
         let mut body = self.body.clone();
         body["temperature"] = json!(sampling.temperature);
         body["top_p"] = json!(sampling.top_p);
-        body["seed"] = json!(sampling.seed);
+        if self.seeded {
+            body["seed"] = json!(sampling.seed);
+        }
         let answer = self.client.respond(body).await.map_err(|error| error.to_string())?;
         let response = answer.finish().await.map_err(|error| error.to_string())?;
         let text: String = response.output.iter().filter_map(api::responses::OutputItem::text).collect();

@@ -36,7 +36,8 @@ pub struct PartnerBenchArgs {
     json: bool,
 }
 
-/// A kind of step, by the call the model makes. No two calls of a session are alike, because the partner ends a model that repeats itself.
+/// A kind of step, by the call the model makes. No two calls of a session are alike, because the partner ends a model
+/// that repeats itself.
 struct Kind {
     name: &'static str,
     /// What a step should cost at most, in milliseconds.
@@ -126,17 +127,7 @@ async fn session(kind: &Kind, steps: usize) -> Result<Session> {
 
 fn start(folder: &Path, state: &Path, port: u16) -> Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([
-        "exec",
-        "--ephemeral",
-        "--json",
-        "-m",
-        "instant",
-        "-c",
-        "style=\"agent\"",
-        "-c",
-        "model_provider=\"instant\"",
-    ]);
+    command.args(["exec", "--json", "-m", "instant", "-c", "style=\"agent\"", "-c", "model_provider=\"instant\""]);
     command.args(["-c", &format!("model_providers.instant.base_url=\"http://127.0.0.1:{port}/v1\"")]);
     command.args(["-c", "model_providers.instant.supports_websockets=true", "Do it."]);
     command.env("XDG_STATE_HOME", state).env("XDG_CONFIG_HOME", state).env_remove("FLINT_HOME");
