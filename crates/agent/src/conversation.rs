@@ -53,6 +53,11 @@ impl Conversation {
         item
     }
 
+    /// Takes back what was said since there were so many items.
+    pub fn truncate(&mut self, items: usize) {
+        self.items.truncate(items);
+    }
+
     /// Begins anew with these items; files have to be shown again.
     pub fn replace(&mut self, items: Vec<Value>) {
         self.items = items;

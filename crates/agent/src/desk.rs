@@ -8,12 +8,15 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use client::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::candidates::LastTry;
 use crate::command::{Command, Decision, Prompt, Style};
 use crate::config::Config;
 use crate::conversation::Conversation;
@@ -22,9 +25,13 @@ use crate::history::History;
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::sandbox;
+use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.
 const WAITING_MAX: usize = 32;
+
+/// A local server that takes longer than this to answer is being started, and the person is told.
+const START_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Everything a turn works with.
 pub struct Desk {
@@ -50,8 +57,12 @@ pub struct Desk {
     inbox: mpsc::Receiver<Command>,
     connected: Option<(String, Client)>,
     warned: Vec<String>,
-    edits: u64,
-    asks: u64,
+    edits: Arc<AtomicU64>,
+    asks: Arc<AtomicU64>,
+    /// The tools of the agent style, once used.
+    pub tools: Option<Arc<Tools>>,
+    /// The candidates a person may choose from.
+    pub last_try: Option<LastTry>,
 }
 
 /// What ended a wait.
@@ -93,8 +104,10 @@ impl Desk {
             inbox,
             connected: None,
             warned: Vec::new(),
-            edits: 0,
-            asks: 0,
+            edits: Arc::new(AtomicU64::new(1)),
+            asks: Arc::new(AtomicU64::new(1)),
+            tools: None,
+            last_try: None,
         }
     }
 
@@ -176,24 +189,37 @@ impl Desk {
                 let turns = self.history.turn_lines();
                 self.emit(Event::Turns(turns)).await;
             }
-            Command::Sessions { query } => {
-                let found = self.history.sessions(&query);
-                self.emit(Event::Sessions(found)).await;
-            }
+            Command::Sessions { query } => match self.history.sessions(&query) {
+                Ok(found) => self.emit(Event::Sessions(found)).await,
+                Err(why) => self.trouble(why).await,
+            },
             _ => self.trouble("a turn is running; stop it first (Esc), or wait until it has ended").await,
         }
     }
 
+    /// The line to the person, for work that runs beside the desk.
+    pub fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    /// Where numbers of edits come from.
+    pub fn edit_numbers(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.edits)
+    }
+
+    /// Where numbers of questions come from.
+    pub fn ask_numbers(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.asks)
+    }
+
     /// A number for the next edit.
     pub fn next_edit(&mut self) -> u64 {
-        self.edits += 1;
-        self.edits
+        self.edits.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Asks the person and waits. A partner without anybody to ask is told no.
     pub async fn ask(&mut self, what: ApprovalAsk, why: String) -> Decision {
-        self.asks += 1;
-        let ask = self.asks;
+        let ask = self.asks.fetch_add(1, Ordering::Relaxed);
         self.emit(Event::ApprovalAsked(Approval { ask, what, why })).await;
         let decision = loop {
             match self.during(std::future::pending::<()>()).await {
@@ -246,6 +272,33 @@ impl Desk {
         let client = Client::new(options).map_err(|error| error.to_string())?;
         self.connected = Some((provider, client.clone()));
         Ok(client)
+    }
+
+    /// The same while listening to the person, because a server that starts takes seconds. None when they stopped it.
+    pub async fn reach(&mut self) -> Result<Option<Client>, String> {
+        if self.connected.is_none() && self.config().is_local() {
+            let (how, model) = (self.options.server.clone(), self.model());
+            let work = async move { local::ensure(&how, &model).await };
+            tokio::pin!(work);
+            let mut said = false;
+            loop {
+                let patience = if said { START_PATIENCE * 1000 } else { START_PATIENCE };
+                match self.during(tokio::time::timeout(patience, &mut work)).await {
+                    During::Done(Ok(Ok(_))) => break,
+                    During::Done(Ok(Err(error))) => return Err(error.to_string()),
+                    During::Done(Err(_)) if said => {}
+                    During::Done(Err(_)) => {
+                        said = true;
+                        self.notice("the local server starts and reads the model; it stays warm for the next time")
+                            .await;
+                    }
+                    During::Steer(prompt, _) => self.queue(prompt).await,
+                    During::Decide { .. } => {}
+                    During::Stop => return Ok(None),
+                }
+            }
+        }
+        self.client().await.map(Some)
     }
 
     /// Forgets the connection, because another provider is used or the server is gone.

@@ -5,20 +5,28 @@
 //! tasks, files, checkpoints and permission, and nothing of terminals.
 
 pub mod approval;
+pub mod candidates;
+pub mod checkpoint;
 mod command;
+mod compact;
 pub mod config;
 pub mod context;
 pub mod conversation;
 pub mod desk;
 pub mod diff;
 pub mod edit;
+mod errands;
 mod event;
 pub mod history;
 pub mod instructions;
 pub mod local;
+pub mod outline;
 pub mod pair;
 mod partner;
 pub mod sandbox;
+pub mod session;
+pub mod tool_loop;
+pub mod tools;
 pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};

@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::command::{Command, Prompt, Style};
-use crate::config::{Loaded, Sources};
+use crate::config::{Loaded, Persistence, Sources};
 use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
 use crate::history::History;
 use crate::local::ServerHow;
-use crate::pair;
+use crate::{candidates, compact, errands, pair, tool_loop};
 
 /// Commands that may wait while the partner is busy with one; the sender waits after that.
 const COMMANDS_MAX: usize = 64;
@@ -82,16 +82,27 @@ impl Partner {
     }
 }
 
-async fn run(options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::Receiver<Command>) {
-    let mut desk = Desk::new(options, events, inbox, History::ephemeral());
+async fn run(mut options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::Receiver<Command>) {
+    let model = options.config.config.model.clone().unwrap_or_else(|| options.default_model.clone());
+    options.ephemeral |= options.config.config.history.persistence != Persistence::SaveAll;
+    let history = History::begin_session(&options.state, &options.root, &model, options.ephemeral);
+    let resume = options.resume.clone();
+    let mut desk = Desk::new(options, events, inbox, history);
     for warning in desk.options.config.warnings.clone() {
         desk.notice(warning).await;
     }
+    if let Some(session) = resume {
+        errands::resume(&mut desk, &session).await;
+    }
     while !desk.closing {
+        for trouble in desk.history.troubles() {
+            desk.trouble(trouble).await;
+        }
         let Some(command) = desk.next_command().await else { break };
         desk.begun = Instant::now();
         obey(&mut desk, command).await;
     }
+    desk.history.close();
     desk.emit(Event::Closed).await;
 }
 
@@ -99,48 +110,51 @@ async fn run(options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mpsc::
 async fn obey(desk: &mut Desk, command: Command) {
     match command {
         Command::Ask(prompt) | Command::Steer(prompt) | Command::Queue(prompt) => turn(desk, &prompt).await,
+        Command::Try { count, check, prompt } => {
+            begin(desk, &prompt.text).await;
+            let outcome = candidates::attempt(desk, count, check, &prompt).await;
+            end(desk, outcome).await;
+        }
+        Command::Choose { candidate } => {
+            begin(desk, &format!("candidate {candidate}")).await;
+            desk.history.ready().await;
+            let outcome = candidates::choose(desk, candidate).await;
+            end(desk, outcome).await;
+        }
         Command::Shutdown => desk.closing = true,
-        Command::Status => desk.emit_status().await,
-        Command::Turns => {
-            let turns = desk.history.turn_lines();
-            desk.emit(Event::Turns(turns)).await;
-        }
-        Command::Diff => {
-            let text = desk.history.diff();
-            desk.emit(Event::Diff { text }).await;
-        }
-        Command::Model { name } => model(desk, &name).await,
-        Command::SetStyle(style) => desk.options.config.config.style = Some(style),
         // Nothing is under way that these could be about.
         Command::Stop | Command::Decide { .. } => {}
-        other => desk.trouble(format!("{other:?} is not done yet")).await,
+        errand => errands::run(desk, errand).await,
     }
 }
 
 /// One turn from what was asked to its end.
 async fn turn(desk: &mut Desk, prompt: &Prompt) {
-    desk.turn += 1;
-    desk.usage = TurnUsage::default();
-    let turn = desk.turn;
-    desk.history.begin(turn, &prompt.text);
-    desk.emit(Event::TurnStarted { turn, text: prompt.text.clone() }).await;
+    begin(desk, &prompt.text).await;
+    compact::when_full(desk).await;
     let outcome = match desk.style() {
         Style::Pair => pair::turn(desk, prompt).await,
-        Style::Agent => Outcome::Failed { why: "the agent style is not there yet; use style = \"pair\"".to_owned() },
+        Style::Agent => tool_loop::turn(desk, prompt).await,
     };
+    end(desk, outcome).await;
+}
+
+async fn begin(desk: &mut Desk, text: &str) {
+    desk.turn += 1;
+    desk.usage = TurnUsage::default();
+    desk.history.begin(desk.turn, text);
+    desk.emit(Event::TurnStarted { turn: desk.turn, text: text.to_owned() }).await;
+}
+
+async fn end(desk: &mut Desk, outcome: Outcome) {
     desk.usage.total_ms = desk.elapsed_ms();
     desk.status.last = desk.usage.clone();
     let usage = desk.usage.clone();
-    desk.emit(Event::TurnEnded { turn, outcome, usage }).await;
-}
-
-async fn model(desk: &mut Desk, name: &str) {
-    if name.is_empty() {
-        let names: Vec<&str> = desk.options.known_models.iter().map(|(name, _)| name.as_str()).collect();
-        let text = format!("{} is in use; there are {}", desk.model(), names.join(", "));
-        return desk.notice(text).await;
-    }
-    desk.options.config.config.model = Some(name.to_owned());
-    desk.disconnect();
-    desk.emit_status().await;
+    let word = match &outcome {
+        Outcome::Done => "done".to_owned(),
+        Outcome::Stopped => "stopped".to_owned(),
+        Outcome::Failed { why } => format!("failed: {why}"),
+    };
+    desk.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;
+    desk.emit(Event::TurnEnded { turn: desk.turn, outcome, usage }).await;
 }

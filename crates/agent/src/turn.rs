@@ -48,9 +48,19 @@ pub struct Reply {
     /// Steers that were accepted and whose first token is waited for.
     applying: Option<Instant>,
     cut: bool,
+    /// The first event of the first response was seen.
+    begun: bool,
+    /// What is said is not part of the conversation.
+    unheard: bool,
 }
 
 impl Reply {
+    /// The same, of which nothing is kept in the conversation.
+    pub fn unheard(mut self) -> Self {
+        self.unheard = true;
+        self
+    }
+
     /// Sends a request and waits for its first event. None when the person stopped it before that.
     pub async fn start(desk: &mut Desk, instructions: &str, more: Value) -> Result<Option<Self>, String> {
         let Some(answer) = send(desk, instructions, &more).await? else { return Ok(None) };
@@ -63,6 +73,8 @@ impl Reply {
             steers: Vec::new(),
             applying: None,
             cut: false,
+            begun: false,
+            unheard: false,
         }))
     }
 
@@ -118,6 +130,7 @@ impl Reply {
                     desk.emit(Event::SteerFailed { text: prompt.text, why: error.message }).await;
                 }
             }
+            EventKind::Created { .. } if !self.begun => self.begun = true,
             EventKind::Created { .. } if !self.steers.is_empty() => {
                 self.keep_said(desk).await;
                 for (prompt, at) in std::mem::take(&mut self.steers) {
@@ -154,6 +167,7 @@ impl Reply {
         desk.emit(Event::SteerAccepted { after_ms: ms(at) }).await;
         if let Some(answer) = send(desk, &self.instructions, &self.more).await? {
             self.answer = answer;
+            self.begun = false;
             self.applying = Some(at);
         }
         Ok(true)
@@ -162,7 +176,7 @@ impl Reply {
     /// Puts what the model said into the conversation.
     async fn keep_said(&mut self, desk: &mut Desk) {
         let said = std::mem::take(&mut self.said);
-        if !said.is_empty() {
+        if !said.is_empty() && !self.unheard {
             let item = desk.conversation.push_assistant(&said);
             desk.history.item(&item);
         }
@@ -171,9 +185,7 @@ impl Reply {
 
 /// Sends a request; none when the person stopped it. A steer meanwhile waits for the turn to end.
 async fn send(desk: &mut Desk, instructions: &str, more: &Value) -> Result<Option<Answer>, String> {
-    // The request borrows the desk, so the person is listened to once it is out; connecting to a warm server takes
-    // less than a frame, and a cold one says what it does.
-    let client = desk.client().await?;
+    let Some(client) = desk.reach().await? else { return Ok(None) };
     let body = desk.body(instructions, more.clone());
     let after_ms = desk.elapsed_ms();
     if desk.usage.requests == 0 {

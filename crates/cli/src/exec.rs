@@ -6,10 +6,12 @@
 mod lines;
 mod report;
 
-use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use agent::sandbox::{CommandSpec, Mode, Output, Policy, Sandbox};
 use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -21,6 +23,9 @@ use report::Report;
 
 /// Most bytes of a prompt from standard input; no model's context holds more.
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
+
+/// How long a check may take; a build and its tests take less.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Arguments of `flint exec`.
 #[derive(Debug, Args)]
@@ -77,6 +82,7 @@ pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
 async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt) -> anyhow::Result<Code> {
     let check = args.check.clone().or_else(|| options.config.config.check.clone());
     let root = options.root.clone();
+    let policy = options.config.sandbox_policy(&root);
     let mut follow: Box<dyn Follow> = match args.json {
         true => Box::new(Lines::default()),
         false => Box::new(Report::new()),
@@ -88,6 +94,10 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
     let interrupt = tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             stop.send(Command::Stop).await;
+        }
+        // Whoever presses it twice does not want to wait.
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(Code::Interrupted as i32);
         }
     });
     let mut ran = Ran::default();
@@ -105,13 +115,31 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
     let mut code = ran.code();
     if let Some(command) = check.filter(|_| code == Code::Done) {
         eprintln!("check: {command}");
-        let status = std::process::Command::new("sh").args(["-c", &command]).current_dir(&root).status();
-        if !status.with_context(|| format!("`{command}` could not be run"))?.success() {
-            eprintln!("the check failed");
+        if !run_check(&command, args.check.is_some(), &root, &policy).await? {
+            eprintln!("the check failed; the edits stay, `git diff` shows them");
             code = Code::CheckFailed;
         }
     }
     Ok(code)
+}
+
+/// Runs the check in the sandbox. Where there is none, only a command that was typed is run without.
+async fn run_check(command: &str, typed: bool, root: &Path, policy: &Policy) -> anyhow::Result<bool> {
+    let sandbox = Sandbox::detect();
+    let unconfined = Policy::unconfined();
+    let policy = match sandbox.holds(policy) || policy.mode == Mode::DangerFullAccess {
+        true => policy,
+        false if typed => &unconfined,
+        false => bail!("`{command}` comes from the configuration and no sandbox holds it here; give it by --check"),
+    };
+    let mut spec = CommandSpec::shell(command, root);
+    spec.timeout = Some(CHECK_TIMEOUT);
+    let mut running = sandbox.spawn(&spec, policy)?;
+    while let Some(output) = running.next().await {
+        let (Output::Stdout(bytes) | Output::Stderr(bytes)) = output;
+        std::io::stderr().write_all(&bytes)?;
+    }
+    Ok(running.end().await?.ok())
 }
 
 /// What became of the turn.

@@ -1,13 +1,16 @@
 //! The `flint` binary: arguments and glue.
 
+mod attempt;
 mod bandwidth;
 mod bench;
+mod config;
 mod doctor;
 mod exec;
 mod load;
 mod models;
 mod partner;
 mod run;
+mod sandbox;
 mod screen;
 mod serve;
 
@@ -15,20 +18,24 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Real-time coding models on your own hardware. Without a command: the coding partner, in this folder.
+/// Real-time coding on your own hardware: without a command, the partner in this terminal
 #[derive(Parser)]
 #[command(name = "flint", version, args_conflicts_with_subcommands = true)]
-struct Flint {
-    #[command(subcommand)]
-    command: Option<Command>,
+struct Arguments {
     #[command(flatten)]
     screen: screen::ScreenArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Do one task without a screen: edit files, print the diff
     Exec(Box<exec::ExecArgs>),
+    /// Make several candidates for a task, check each, offer the smallest that passes
+    Try(Box<attempt::TryArgs>),
+    /// Go on with an earlier session
+    Resume(Box<screen::ResumeArgs>),
     /// End the private server that the partner leaves warm
     Stop,
     /// Ask a model: one prompt, or a conversation when there is none
@@ -41,29 +48,37 @@ enum Command {
     Models(models::ModelsArgs),
     /// Show what this machine offers and what stands in the way
     Doctor(doctor::DoctorArgs),
+    /// Show the configuration and where each value came from
+    Config(config::ConfigArgs),
+    /// Run one command in the sandbox, or say what it enforces here
+    Sandbox(sandbox::SandboxArgs),
 }
 
 fn main() -> ExitCode {
+    // The sandbox starts this program again, and must find nothing opened and no thread started.
     if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
         return ExitCode::from(code);
     }
-    let flint = Flint::parse();
-    let Some(command) = flint.command else {
-        return finish(screen::run(flint.screen).map(|()| ExitCode::SUCCESS));
+    let arguments = Arguments::parse();
+    let Some(command) = arguments.command else {
+        return exit(screen::run(arguments.screen).map(|()| ExitCode::SUCCESS));
     };
-    let result = match command {
+    exit(match command {
         Command::Exec(args) => exec::run(*args),
+        Command::Try(args) => attempt::run(*args),
+        Command::Resume(args) => screen::resume(*args).map(|()| ExitCode::SUCCESS),
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
-    };
-    finish(result)
+        Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Sandbox(args) => sandbox::run(args),
+    })
 }
 
-fn finish(result: anyhow::Result<ExitCode>) -> ExitCode {
+fn exit(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

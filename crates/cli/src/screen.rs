@@ -1,54 +1,82 @@
-//! `flint` without a command: the partner in the terminal.
+//! `flint` and `flint resume`: the partner in the terminal.
 
 use std::io::IsTerminal;
 
-use agent::Partner;
-use agent::config::Persistence;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
+
+use agent::Partner;
 
 use crate::partner::PartnerArgs;
 
 /// Arguments of `flint` without a command.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct ScreenArgs {
     #[command(flatten)]
     partner: PartnerArgs,
-    /// Lines only, for screen readers and simple terminals
+    /// Lines of text instead of a drawn screen, for screen readers
     #[arg(long)]
     plain: bool,
-    /// Go on with a session; without a name, choose one
-    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
-    resume: Option<String>,
+    /// What to ask first
+    #[arg(long, value_name = "PROMPT")]
+    ask: Option<String>,
 }
 
-/// Runs the partner's screen until the person leaves.
+/// Arguments of `flint resume`.
+#[derive(Clone, Debug, Args)]
+pub struct ResumeArgs {
+    /// The session's id, or a unique beginning of it [default: the last one of this folder]
+    session: Option<String>,
+    #[command(flatten)]
+    screen: ScreenArgs,
+}
+
+/// Begins a session.
 pub fn run(args: ScreenArgs) -> anyhow::Result<()> {
+    open(args, None)
+}
+
+/// Goes on with a session.
+pub fn resume(args: ResumeArgs) -> anyhow::Result<()> {
+    let session = match args.session {
+        Some(session) => session,
+        None => last_here(&args.screen.partner)?,
+    };
+    open(args.screen, Some(session))
+}
+
+fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     let mut options = args.partner.options()?;
-    let settings = options.config.config.tui.clone();
+    options.resume = resume;
+    let settings = &options.config.config.tui;
     let plain = args.plain || settings.plain || tui::terminal_is_dumb();
     if !plain && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         bail!("the screen needs a terminal; `flint exec` works without one, and `flint --plain` needs only lines");
     }
-    let choose = args.resume.as_deref() == Some("");
-    options.resume = args.resume.filter(|session| !session.is_empty());
-    let kept = !options.ephemeral && options.config.config.history.persistence == Persistence::SaveAll;
+    let history = (!options.ephemeral).then(|| options.state.join("prompts"));
     let screen = tui::Options {
         folder: options.root.clone(),
         plain,
         main_screen: !settings.alternate_screen,
         color: tui::color_wanted(),
-        history: kept.then(|| options.state.join("history")),
-        ask: choose.then(|| "/resume".to_owned()),
-        resume: kept.then(|| "flint --resume".to_owned()),
+        history,
+        ask: args.ask,
+        resume: (!options.ephemeral).then(|| "flint resume".to_owned()),
         ..tui::Options::default()
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let (partner, events) = Partner::start(options);
-        tui::run(partner.commands(), events, screen).await
-    })?;
-    // Whatever still reads the terminal must not keep the shell waiting.
-    runtime.shutdown_background();
-    Ok(())
+        Ok(tui::run(partner.commands(), events, screen).await?)
+    })
+}
+
+/// The session that was used last in the folder.
+fn last_here(args: &PartnerArgs) -> anyhow::Result<String> {
+    let root = args.root()?;
+    let sessions = crate::serve::state_directory(None)?.join("sessions");
+    let found = agent::session::list(&sessions)?.into_iter().find(|line| line.folder == root);
+    let found =
+        found.with_context(|| format!("there is no session in {} yet; begin one with flint", root.display()))?;
+    Ok(found.session)
 }

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use crate::answer::Answer;
 use crate::backoff;
-use crate::dial::Target;
+use crate::dial::{Target, escape};
 use crate::error::ClientError;
 use crate::http::{Call, Http, Reply};
-use crate::options::{ClientOptions, Transport};
+use crate::options::{ClientOptions, Transport, WireApi};
 use crate::pool::{Found, Pool};
 use crate::socket::is_worn_out;
 use crate::source::{Lost, Source, SseSource};
@@ -62,7 +62,7 @@ impl Client {
     }
 
     async fn connect_once(&self) -> Result<Transport, ClientError> {
-        if self.inner.options.transport != Transport::Sse
+        if self.may_use_socket()
             && let Found::Lane(lane) = self.lane(None).await?
         {
             lane.finish();
@@ -72,12 +72,22 @@ impl Client {
         Ok(Transport::Sse)
     }
 
+    /// Whether the server can keep responses, so that `previous_response_id` may continue them. Where it cannot, the whole
+    /// conversation goes into `input` each time.
+    pub fn keeps_responses(&self) -> bool {
+        self.inner.options.wire_api == WireApi::Responses
+    }
+
+    fn may_use_socket(&self) -> bool {
+        self.inner.options.transport != Transport::Sse && self.keeps_responses()
+    }
+
     /// Asks for a response, given the body of `response.create`, and waits for its first event.
     ///
     /// Whatever breaks before that event is tried again within the limits. A `background` response always goes by
     /// server-sent events, because it outlives its connection.
     pub async fn respond(&self, request: Value) -> Result<Answer, ClientError> {
-        let body = Body::new(request)?;
+        let body = Body::new(request, self.inner.options.wire_api)?;
         let limit = self.inner.options.limits.answers;
         let place = self.inner.answers.clone().try_acquire_owned().map_err(|_| ClientError::TooMany { limit })?;
         let mut tried = 0;
@@ -107,7 +117,17 @@ impl Client {
     }
 
     async fn send(&self, body: &Body) -> Result<Source, ClientError> {
-        if self.inner.options.transport != Transport::Sse
+        let post = |path: &str, body: Bytes| Call {
+            method: Method::POST,
+            path: path.to_owned(),
+            body: Some(body),
+            accept: EVENT_STREAM,
+        };
+        if let Some(chat) = &body.chat {
+            let source = self.events(&post("/chat/completions", chat.json.clone().into())).await?;
+            return Ok(Source::Sse(Box::new(source.of_chat(chat.custom.clone()))));
+        }
+        if self.may_use_socket()
             && !body.background
             && let Found::Lane(lane) = self.lane(body.previous.as_deref()).await?
         {
@@ -120,13 +140,7 @@ impl Client {
             let message = "`generate: false` needs a WebSocket, and there is none just now; leave the warm-up out";
             return Err(ClientError::Options { message: message.to_owned() });
         }
-        let call = Call {
-            method: Method::POST,
-            path: "/responses".to_owned(),
-            body: Some(body.for_sse().into()),
-            accept: EVENT_STREAM,
-        };
-        Ok(Source::Sse(Box::new(self.events(&call).await?)))
+        Ok(Source::Sse(Box::new(self.events(&post("/responses", body.for_sse().into())).await?)))
     }
 
     async fn lane(&self, after: Option<&str>) -> Result<Found, ClientError> {
@@ -196,7 +210,10 @@ impl Client {
 
     /// Asks for a response and waits until it is whole.
     pub async fn whole(&self, request: Value) -> Result<Response, ClientError> {
-        let body = Body::new(request)?.whole();
+        if !self.keeps_responses() {
+            return self.respond(request).await?.finish().await;
+        }
+        let body = Body::new(request, WireApi::Responses)?.whole();
         read(&self.json(Method::POST, "/responses", Some(body)).await?)
     }
 
@@ -264,12 +281,6 @@ fn headers(options: &ClientOptions) -> Result<HeaderMap, ClientError> {
 fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, ClientError> {
     serde_json::from_slice(bytes)
         .map_err(|error| ClientError::Protocol { message: format!("the reply's JSON: {error}") })
-}
-
-/// Identifiers are letters, digits and `_`; whatever else is in one must not become part of the path.
-fn escape(id: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.~".contains(&byte);
-    id.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub(crate) struct Target {
     place: Place,
     /// What stands before every path, such as `/v1`.
     pub prefix: String,
+    /// What stands behind every path, with its `?` or `&` still to come; empty when there is nothing.
+    query: String,
     /// The value of the `Host` header.
     pub host: String,
     timeout: Duration,
@@ -37,9 +39,10 @@ impl Target {
     /// Reads the address in the options.
     pub fn new(options: &ClientOptions) -> Result<Self, ClientError> {
         let timeout = options.timeouts.connect;
+        let query = query(&options.query);
         if let Some(path) = options.base_url.strip_prefix("unix:") {
             let place = Place::Unix(PathBuf::from(path));
-            return Ok(Self { place, prefix: "/v1".to_owned(), host: "localhost".to_owned(), timeout });
+            return Ok(Self { place, prefix: "/v1".to_owned(), query, host: "localhost".to_owned(), timeout });
         }
         let wrong = |why: &str| ClientError::Options {
             message: format!("the address {:?} {why}; write http://host:port/v1 or unix:/path", options.base_url),
@@ -57,7 +60,17 @@ impl Target {
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         let place = Place::Tcp { host, port: authority.port_u16().unwrap_or(port), tls };
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { place, prefix, host: authority.to_string(), timeout })
+        Ok(Self { place, prefix, query, host: authority.to_string(), timeout })
+    }
+
+    /// The whole path of a call.
+    pub fn path(&self, call: &str) -> String {
+        let join = match (self.query.is_empty(), call.contains('?')) {
+            (true, _) => "",
+            (false, false) => "?",
+            (false, true) => "&",
+        };
+        format!("{}{call}{join}{}", self.prefix, self.query)
     }
 
     /// Opens a connection.
@@ -87,6 +100,18 @@ impl Target {
     }
 }
 
+/// Names and values as they stand in an address.
+fn query(pairs: &[(String, String)]) -> String {
+    let pairs = pairs.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Whatever is not a letter, a digit or one of `_-.~` must not become part of an address by itself.
+pub(crate) fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
 async fn secure(
     tls: &TlsConnector,
     host: &str,
@@ -113,6 +138,16 @@ fn refused(address: String, error: &std::io::Error) -> ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_stands_behind_every_path() {
+        let mut options = ClientOptions::new("http://h/v1");
+        assert_eq!(Target::new(&options).unwrap().path("/a"), "/v1/a");
+        options.query = vec![("api version".to_owned(), "1&2".to_owned()), ("b".to_owned(), "c".to_owned())];
+        let target = Target::new(&options).unwrap();
+        assert_eq!(target.path("/a"), "/v1/a?api%20version=1%262&b=c");
+        assert_eq!(target.path("/a?x=y"), "/v1/a?x=y&api%20version=1%262&b=c");
+    }
 
     #[test]
     fn addresses_are_read() {

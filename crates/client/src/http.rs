@@ -104,7 +104,7 @@ impl Http {
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, ClientError> {
         let wrong = |error: hyper::http::Error| ClientError::Options { message: format!("{}: {error}", call.path) };
-        let builder = Request::builder().method(&call.method).uri(format!("{}{}", self.target.prefix, call.path));
+        let builder = Request::builder().method(&call.method).uri(self.target.path(&call.path));
         let mut request = builder.body(Full::new(call.body.clone().unwrap_or_default())).map_err(wrong)?;
         let headers = request.headers_mut();
         headers.extend(self.headers.clone());

@@ -24,6 +24,7 @@
 
 mod answer;
 mod backoff;
+mod chat;
 mod client;
 mod dial;
 mod error;
@@ -41,4 +42,4 @@ mod wire;
 pub use answer::Answer;
 pub use client::Client;
 pub use error::ClientError;
-pub use options::{ClientOptions, Limits, Timeouts, Transport};
+pub use options::{ClientOptions, Limits, Timeouts, Transport, WireApi};

@@ -25,6 +25,18 @@ impl fmt::Display for Transport {
     }
 }
 
+/// Which API the server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WireApi {
+    /// Responses.
+    #[default]
+    Responses,
+    /// Chat Completions, always by server-sent events. What is asked and answered here is the same, see
+    /// [`crate::Client::keeps_responses`] for what is not.
+    Chat,
+}
+
 /// What a client is made from.
 #[derive(Clone)]
 pub struct ClientOptions {
@@ -34,6 +46,10 @@ pub struct ClientOptions {
     pub api_key: Option<String>,
     /// Sent with every request and every upgrade.
     pub headers: Vec<(String, String)>,
+    /// Added to every address.
+    pub query: Vec<(String, String)>,
+    /// Which API the server speaks.
+    pub wire_api: WireApi,
     /// Which transport to use.
     pub transport: Transport,
     /// How long to wait for what.
@@ -51,6 +67,8 @@ impl ClientOptions {
             base_url: base_url.into(),
             api_key: None,
             headers: Vec::new(),
+            query: Vec::new(),
+            wire_api: WireApi::Responses,
             transport: Transport::Auto,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
@@ -66,6 +84,7 @@ impl fmt::Debug for ClientOptions {
             .field("base_url", &self.base_url)
             .field("api_key", &self.api_key.as_ref().map(|_| "..."))
             .field("headers", &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
+            .field("wire_api", &self.wire_api)
             .field("transport", &self.transport)
             .field("timeouts", &self.timeouts)
             .field("limits", &self.limits)

@@ -91,7 +91,7 @@ impl Socket {
         patience: Duration,
     ) -> Result<Arc<Self>, OpenError> {
         let stream = target.dial().await.map_err(OpenError::Failed)?;
-        let url = format!("ws://{}{}/responses", target.host, target.prefix);
+        let url = format!("ws://{}{}", target.host, target.path("/responses"));
         let wrong = |error: WsError| OpenError::Failed(ClientError::Options { message: format!("{url}: {error}") });
         let mut request = url.as_str().into_client_request().map_err(wrong)?;
         request.headers_mut().extend(headers.clone());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::responses::Event;
 use tokio::time::timeout;
 
+use crate::chat::ChatReader;
 use crate::http::Reply;
 use crate::socket::{Lane, LaneLost};
 use crate::sse::SseParser;
@@ -96,25 +97,51 @@ impl Source {
 pub(crate) struct SseSource {
     reply: Reply,
     parser: SseParser,
+    /// What the data is, where it is not events of a response.
+    chat: Option<ChatReader>,
     idle: Duration,
 }
 
 impl SseSource {
     /// Reads events of at most `bytes_max` from `reply`; silence longer than `idle` is a break.
     pub fn new(reply: Reply, bytes_max: usize, idle: Duration) -> Self {
-        Self { reply, parser: SseParser::new(bytes_max), idle }
+        Self { reply, parser: SseParser::new(bytes_max), chat: None, idle }
+    }
+
+    /// The same stream as chunks of a chat completion. `custom` names the tools that take free text.
+    pub fn of_chat(self, custom: Vec<String>) -> Self {
+        Self { chat: Some(ChatReader::new(custom)), ..self }
+    }
+
+    /// The next event of what was received.
+    fn ready(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.chat.as_mut().and_then(ChatReader::pop) {
+                return Some(event);
+            }
+            let data = self.parser.pop()?;
+            match &mut self.chat {
+                Some(chat) => chat.push(&data),
+                None => match wire::read_event(&data) {
+                    Some(event) => return Some(event),
+                    None => continue,
+                },
+            }
+        }
     }
 
     async fn next(&mut self) -> Result<Event, Lost> {
         loop {
-            while let Some(data) = self.parser.pop() {
-                if let Some(event) = wire::read_event(&data) {
-                    return Ok(event);
-                }
+            if let Some(event) = self.ready() {
+                return Ok(event);
             }
             let piece = match timeout(self.idle, self.reply.piece()).await {
                 Err(_) => return Err(Lost::Broken(format!("nothing came for {:?}", self.idle))),
                 Ok(Err(error)) => return Err(Lost::Broken(format!("reading: {error}"))),
+                Ok(Ok(None)) if self.chat.as_mut().is_some_and(ChatReader::end_of_stream) => match self.ready() {
+                    Some(event) => return Ok(event),
+                    None => return Err(Lost::Done),
+                },
                 Ok(Ok(None)) => return Err(Lost::Broken("the stream ended early".to_owned())),
                 Ok(Ok(Some(piece))) => piece,
             };

@@ -3,7 +3,9 @@
 use api::responses::{Event, EventKind};
 use serde_json::{Value, json};
 
+use crate::chat::ChatBody;
 use crate::error::ClientError;
+use crate::options::WireApi;
 
 /// Events that end a response. `response.cancelled` is not in the specification, but some servers send it.
 const ENDS: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "response.cancelled"];
@@ -20,21 +22,34 @@ pub(crate) struct Body {
     pub generate: bool,
     /// The response it continues: best asked for on the connection that produced it.
     pub previous: Option<String>,
+    /// The same as a chat request, where that is what the server speaks.
+    pub chat: Option<ChatBody>,
 }
 
 impl Body {
     /// Takes what a caller asks for, without the fields that belong to the transport.
-    pub fn new(request: Value) -> Result<Self, ClientError> {
+    pub fn new(request: Value, wire_api: WireApi) -> Result<Self, ClientError> {
         let Value::Object(mut fields) = request else {
             return Err(ClientError::Options { message: "a request must be a JSON object".to_owned() });
         };
         for name in ["type", "stream", "stream_id"] {
             fields.remove(name);
         }
+        if wire_api == WireApi::Chat {
+            let chat = Some(ChatBody::new(fields)?);
+            return Ok(Self {
+                json: String::new(),
+                store: false,
+                background: false,
+                generate: true,
+                previous: None,
+                chat,
+            });
+        }
         let flag = |name: &str, default| fields.get(name).and_then(Value::as_bool).unwrap_or(default);
         let (store, background, generate) = (flag("store", true), flag("background", false), flag("generate", true));
         let previous = fields.get("previous_response_id").and_then(Value::as_str).map(str::to_owned);
-        Ok(Self { json: Value::Object(fields).to_string(), store, background, generate, previous })
+        Ok(Self { json: Value::Object(fields).to_string(), store, background, generate, previous, chat: None })
     }
 
     /// As a message on a WebSocket.
@@ -122,10 +137,14 @@ pub(crate) fn response_id(kind: &EventKind) -> Option<&str> {
 mod tests {
     use super::*;
 
+    fn body_of(request: Value) -> Result<Body, ClientError> {
+        Body::new(request, WireApi::Responses)
+    }
+
     #[test]
     fn a_body_serves_every_transport() {
         let body =
-            Body::new(json!({"model": "m", "stream": false, "store": false, "previous_response_id": "r"})).unwrap();
+            body_of(json!({"model": "m", "stream": false, "store": false, "previous_response_id": "r"})).unwrap();
         assert!(!body.store);
         assert_eq!(body.previous.as_deref(), Some("r"));
         let parse = |text: String| serde_json::from_str::<Value>(&text).unwrap();
@@ -139,8 +158,8 @@ mod tests {
         assert_eq!(parse(body.for_socket(Some("c1"))), with(json!({"type": "response.create", "stream_id": "c1"})));
         assert_eq!(parse(body.for_sse()), with(json!({"stream": true})));
         assert_eq!(parse(body.whole()), rest);
-        assert_eq!(parse(Body::new(json!({})).unwrap().for_sse()), json!({"stream": true}));
-        assert!(Body::new(json!([])).is_err());
+        assert_eq!(parse(body_of(json!({})).unwrap().for_sse()), json!({"stream": true}));
+        assert!(body_of(json!([])).is_err());
     }
 
     #[test]

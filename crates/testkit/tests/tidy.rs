@@ -20,6 +20,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("hub", &["tokio", "kernels", "model", "engine", "text", "api", "server", "client", "cli"]),
     ("api", &["tokio", "kernels", "model", "engine", "text", "hub", "server", "client", "cli"]),
     ("server", &["hub", "client", "cli"]),
+    ("agent", &["kernels", "model", "engine", "text", "hub", "server", "tui", "cli"]),
+    ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
     ("client", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
     ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
 ];

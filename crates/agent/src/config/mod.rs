@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+pub use client::WireApi;
 pub use error::ConfigError;
 pub use keys::{ByProject, KEYS, Key, Kind};
 pub use layers::{Origin, Setting};
-pub use provider::{Provider, WireApi};
+pub use provider::Provider;
 
 use crate::command::Style;
 use crate::{approval, sandbox};

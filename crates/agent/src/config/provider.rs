@@ -3,24 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use client::{ClientOptions, Transport};
+use client::{ClientOptions, Transport, WireApi};
 use serde::{Deserialize, Serialize};
 
 use super::{Config, ConfigError};
 
 /// The private server of this user, started when needed.
 pub const LOCAL: &str = "flint";
-
-/// Which API a provider speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WireApi {
-    /// Responses.
-    #[default]
-    Responses,
-    /// Chat Completions.
-    Chat,
-}
 
 /// One provider.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,6 +73,8 @@ impl Config {
         options
             .headers
             .extend(provider.env_http_headers.iter().filter_map(|(header, name)| Some((header.clone(), set(name)?))));
+        options.query = provider.query_params.clone().into_iter().collect();
+        options.wire_api = provider.wire_api;
         if provider.supports_websockets == Some(false) {
             options.transport = Transport::Sse;
         }

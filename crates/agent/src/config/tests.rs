@@ -151,7 +151,7 @@ fn a_provider_becomes_what_its_client_needs() {
     let env = HashMap::from([("MY_KEY".to_owned(), "k".to_owned()), ("B".to_owned(), "2".to_owned())]);
     let options = config.client_options(None, &env).unwrap();
     assert_eq!((options.base_url.as_str(), options.api_key.as_deref()), ("http://h/v1", Some("k")));
-    assert_eq!(options.transport, client::Transport::Sse);
+    assert_eq!((options.transport, options.wire_api), (client::Transport::Sse, WireApi::Chat));
     assert_eq!(options.headers, [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
     let local = load(&place("", "")).config;
     assert_eq!(local.client_options(Some("unix:/s"), &env).unwrap().base_url, "unix:/s");

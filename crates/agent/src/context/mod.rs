@@ -5,13 +5,13 @@
 //! is no longer what was shown last, so that the conversation only ever grows at its end.
 
 pub mod files;
-pub mod outline;
 pub mod search;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::command::Prompt;
+use crate::outline::{self, Item, Kind, Language};
 
 /// Bytes of files that nobody mentioned; about 2,000 tokens of code.
 const FOUND_BYTES_MAX: usize = 7_000;
@@ -21,6 +21,10 @@ const WHOLE_BYTES_MAX: usize = 48 << 10;
 
 /// Bytes of the map of a workspace.
 const MAP_BYTES_MAX: usize = 2_000;
+
+/// Lines before the first definition, and of one definition, that an excerpt has.
+const EXCERPT_HEAD_LINES: usize = 40;
+const EXCERPT_ITEM_LINES: usize = 200;
 
 /// Mentions in one prompt; more are left out by name.
 const MENTIONS_MAX: usize = 16;
@@ -65,7 +69,7 @@ pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
     for path in paths {
         match files::read_text(&root.join(&path), u64::MAX) {
             Some(text) => {
-                let excerpt = (text.len() > WHOLE_BYTES_MAX).then(|| excerpt(&text, prompt));
+                let excerpt = (text.len() > WHOLE_BYTES_MAX).then(|| excerpt(&path, &text, prompt));
                 shown.push(Shown { path, text, excerpt });
             }
             None => gathered.notices.push(format!("{} is no text and was not read", path.display())),
@@ -142,7 +146,7 @@ fn find(root: &Path, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
     let mut shown: Vec<Shown> = Vec::new();
     let mut left = FOUND_BYTES_MAX;
     for hit in search::search(root, &found, &prompt.text) {
-        let excerpt = (hit.text.len() > left).then(|| excerpt(&hit.text, prompt));
+        let excerpt = (hit.text.len() > left).then(|| excerpt(&hit.path, &hit.text, prompt));
         let size = excerpt.as_ref().map_or(hit.text.len(), String::len);
         if size <= left {
             left -= size;
@@ -194,27 +198,34 @@ fn stem(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
+/// What a text defines; nothing where the language is not known.
+pub fn definitions(path: &Path, text: &str) -> Vec<Item> {
+    let mut items = Language::of(path).map(|language| outline::items(language, text)).unwrap_or_default();
+    items.retain(|item| item.kind != Kind::Import);
+    items
+}
+
 /// A long file made short: the definitions that fit the task whole, the rest as their first lines.
-fn excerpt(text: &str, prompt: &Prompt) -> String {
+fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
     let words = search::words(&prompt.text);
-    let chosen =
-        |first: usize, end: usize| prompt.selection.as_ref().is_some_and(|(_, from, to)| first < *to && *from <= end);
+    let chosen = |item: &Item| {
+        prompt.selection.as_ref().is_some_and(|(_, from, to)| item.lines.start < *to && *from <= item.lines.end)
+    };
     let lines: Vec<&str> = text.lines().collect();
-    let mut out = String::new();
+    let items = definitions(path, text);
+    let head = items.first().map_or(lines.len(), |item| item.lines.start).min(EXCERPT_HEAD_LINES);
+    let mut out: String = lines[..head].iter().map(|line| format!("{line}\n")).collect();
     let mut until = 0;
-    let items = outline::items(text);
-    let head = items.first().map_or(lines.len(), |item| item.first).min(40);
-    out.extend(lines[..head].iter().map(|line| format!("{line}\n")));
-    for item in items {
-        if item.first < until || out.len() > WHOLE_BYTES_MAX / 2 {
+    for item in items.iter().filter(|item| item.kind != Kind::Value || item.parents.is_empty()) {
+        if item.head < until || out.len() > WHOLE_BYTES_MAX / 2 {
             continue;
         }
-        let holds = |item: &outline::Item| words.contains(&item.name.to_lowercase()) || chosen(item.first, item.end);
-        if holds(&item) && item.end - item.first <= 200 {
-            out.extend(lines[item.first..item.end].iter().map(|line| format!("{line}\n")));
-            until = item.end;
+        let fits = words.contains(&item.name.to_lowercase()) || chosen(item);
+        if fits && item.lines.len() <= EXCERPT_ITEM_LINES {
+            out.extend(lines[item.lines.clone()].iter().map(|line| format!("{line}\n")));
+            until = item.lines.end;
         } else {
-            out.push_str(lines[item.first]);
+            out.push_str(lines[item.head]);
             out.push_str(" ...\n");
         }
     }
@@ -226,8 +237,9 @@ fn map(root: &Path, found: &files::Walk) -> String {
     let mut map = String::new();
     for (path, _) in found.files.iter().filter(|(path, _)| files::is_source(path) && !files::is_test(path)) {
         let Some(text) = files::read_text(&root.join(path), files::FILE_BYTES_MAX) else { continue };
-        let items = outline::items(&text);
-        let names: Vec<&str> = items.iter().filter(|item| item.indent == 0).map(|item| item.name.as_str()).collect();
+        let items = definitions(path, &text);
+        let names: Vec<&str> =
+            items.iter().filter(|item| item.parents.is_empty()).map(|item| item.name.as_str()).collect();
         let line = format!("{}: {}\n", path.display(), names.join(", "));
         if map.len() + line.len() > MAP_BYTES_MAX {
             map.push_str("and more\n");

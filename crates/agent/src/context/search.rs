@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::{files, outline};
+use super::{definitions, files};
 
 /// Bytes read in one search; what comes later in the walk is not searched.
 const SEARCH_BYTES_MAX: usize = 32 << 20;
@@ -88,7 +88,7 @@ fn score(
     for (word, times) in counts {
         score += rarity(word) * (1.0 + (*times as f64).ln()).min(3.0);
     }
-    for item in outline::items(text) {
+    for item in definitions(path, text) {
         let name = item.name.to_lowercase();
         if words.contains(&name) {
             score += 4.0 * rarity(&name);

@@ -183,22 +183,28 @@ const FRESH_PREFIX: &str = ".flint-write-";
 
 impl Fresh {
     pub(crate) fn write(target: &Path, bytes: &[u8], like: Option<&Metadata>) -> std::io::Result<Self> {
+        Self::at(target, |path| {
+            let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+            file.write_all(bytes)?;
+            if let Some(like) = like {
+                // Only root may give files away; for others the owner is the same already.
+                let _ = std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()));
+                file.set_permissions(like.permissions())?;
+            }
+            // Without this a power cut after the rename may leave an empty file.
+            file.sync_data()
+        })
+    }
+
+    /// Makes something beside `target`, under a name of its own.
+    pub(crate) fn at(target: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> std::io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{FRESH_PREFIX}{}-{number}", std::process::id());
-        let path = target.with_file_name(name);
+        let path = target.with_file_name(format!("{FRESH_PREFIX}{}-{number}", std::process::id()));
         // One of this name is left over from a process that had the same number.
         let _ = std::fs::remove_file(&path);
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
         let fresh = Self { path, placed: false };
-        file.write_all(bytes)?;
-        if let Some(like) = like {
-            // Only root may give files away; for others the owner is the same already.
-            let _ = std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()));
-            file.set_permissions(like.permissions())?;
-        }
-        // Without this a power cut after the rename may leave an empty file.
-        file.sync_data()?;
+        make(&fresh.path)?;
         Ok(fresh)
     }
 
@@ -232,6 +238,17 @@ impl Drop for Fresh {
 /// once the process that began it is gone.
 pub fn is_leftover(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(FRESH_PREFIX))
+}
+
+/// Removes an unfinished write whose process is gone.
+pub(crate) fn remove_leftover(path: &Path) {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let process = name.strip_prefix(FRESH_PREFIX).and_then(|rest| rest.split('-').next());
+    let Some(process) = process.and_then(|id| id.parse::<u32>().ok()) else { return };
+    let alive = Path::new("/proc").join(process.to_string()).exists() || !Path::new("/proc/self").exists();
+    if !alive {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn read_bytes(path: &Path) -> Result<(Vec<u8>, Metadata), EditError> {

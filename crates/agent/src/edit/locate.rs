@@ -19,7 +19,7 @@ const NEAREST_LINES_MAX: usize = 16;
 /// Puts `new` in the one place that has `wanted`.
 pub(super) fn replace(path: &Path, text: &str, wanted: &str, new: &str) -> Result<String, EditError> {
     if wanted.trim().is_empty() {
-        if text.trim().is_empty() {
+        if text.is_empty() {
             return Ok(new.to_owned());
         }
         let why = "the text to replace is empty; quote the lines that shall change".to_owned();
@@ -45,8 +45,9 @@ fn replace_part(path: &Path, text: &str, wanted: &str, new: &str) -> Result<Opti
     // `x = 1` is no part of `max = 1`.
     let whole_words = |at: &usize| {
         let (before, after) = (&text[..*at], &text[at + part.len()..]);
-        !(word(before.chars().next_back()) && word(part.chars().next()))
-            && !(word(part.chars().next_back()) && word(after.chars().next()))
+        let cut_before = word(before.chars().next_back()) && word(part.chars().next());
+        let cut_after = word(part.chars().next_back()) && word(after.chars().next());
+        !cut_before && !cut_after
     };
     let found: Vec<usize> = text.match_indices(part).map(|(at, _)| at).filter(whole_words).collect();
     match found[..] {
@@ -223,7 +224,7 @@ fn shift<'a>(file: &[&'a str], wanted: &[&'a str]) -> Option<BTreeMap<&'a str, &
     depths.windows(2).all(|pair| pair[0].1 < pair[1].1).then_some(map)
 }
 
-pub(super) fn indent(line: &str) -> &str {
+pub(crate) fn indent(line: &str) -> &str {
     &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 

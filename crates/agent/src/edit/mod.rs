@@ -8,6 +8,7 @@
 mod batch;
 mod error;
 mod file;
+mod function;
 mod locate;
 pub mod patch;
 mod whole;
@@ -16,6 +17,9 @@ use std::path::PathBuf;
 
 pub use batch::{Batch, Written};
 pub use error::EditError;
+pub(crate) use file::{BYTES_MAX, Fresh, remove_leftover};
+pub(crate) use locate::indent;
+
 pub use file::{Encoding, LineEnds, TextFile, is_leftover, write_atomic};
 
 /// One thing to do to one file.
@@ -33,6 +37,11 @@ pub enum ChangeKind {
     /// The file becomes this text; it is made when there is none.
     WholeFile {
         /// All of it.
+        text: String,
+    },
+    /// Whole functions, methods or types, found by their names. What the file has not yet is added beside its neighbours.
+    Function {
+        /// One or more of them, with the imports they need.
         text: String,
     },
     /// The one place that has `old` gets `new`. Both are whole lines, or an exact part of a line.
@@ -82,6 +91,7 @@ pub fn resolve(change: &Change, old: Option<&str>) -> Result<String, EditError> 
     let existing = || old.ok_or_else(|| EditError::Missing { path: path.clone() });
     match &change.kind {
         ChangeKind::WholeFile { text } => whole::resolve(path, old, &with_line_feeds(text)),
+        ChangeKind::Function { text } => function::resolve(path, existing()?, &with_line_feeds(text)),
         ChangeKind::Replace { old: wanted, new } => {
             locate::replace(path, existing()?, &with_line_feeds(wanted), &with_line_feeds(new))
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::parser::{Head, Parser, Part};
 use super::place::{self, Surroundings};
+use super::prompt::Task;
 use crate::context::Shown;
 use crate::desk::Desk;
 use crate::diff;
@@ -34,8 +35,8 @@ pub struct Draft {
     pub root: PathBuf,
     /// Files the model has seen.
     pub files: Vec<Shown>,
-    /// The task asks for something to go away.
-    pub removal: bool,
+    /// What the task says about its answer.
+    pub task: Task,
     /// Blocks so far.
     pub blocks: Vec<Block>,
     parser: Parser,
@@ -45,13 +46,13 @@ pub struct Draft {
 
 impl Draft {
     /// An empty answer about these files.
-    pub fn new(root: PathBuf, files: Vec<Shown>, removal: bool) -> Self {
-        Self { root, files, removal, blocks: Vec::new(), parser: Parser::default(), open: false, grown: None }
+    pub fn new(root: PathBuf, files: Vec<Shown>, task: Task) -> Self {
+        Self { root, files, task, blocks: Vec::new(), parser: Parser::default(), open: false, grown: None }
     }
 
     /// What blocks are matched against.
     pub fn around(&self) -> Surroundings<'_> {
-        Surroundings { root: &self.root, files: &self.files, removal: self.removal }
+        Surroundings { root: &self.root, files: &self.files, task: self.task }
     }
 
     /// Takes what the model wrote and tells the person.
@@ -120,7 +121,7 @@ impl Draft {
         if block.path.is_some() {
             return;
         }
-        let around = Surroundings { root: &self.root, files: &self.files, removal: self.removal };
+        let around = Surroundings { root: &self.root, files: &self.files, task: self.task };
         if let Some(path) = place::target(&block.head, &block.text, &around) {
             let edit = desk.next_edit();
             block.path = Some(path.clone());

@@ -8,6 +8,7 @@ mod draft;
 mod parser;
 mod place;
 mod prompt;
+mod sample;
 
 use std::path::PathBuf;
 
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 
 pub use draft::{Block, Draft};
 pub use parser::{Head, Parser, Part};
-pub use prompt::message;
+pub use prompt::{Task, message};
+pub use sample::Question;
 
 use crate::approval;
 use crate::command::{Decision, Prompt};
@@ -31,45 +33,79 @@ const OUTPUT_TOKENS_MIN: usize = 2_048;
 /// Bytes of code per token, on the low side.
 const BYTES_PER_TOKEN: usize = 3;
 
+/// Randomness of a second try after an answer that changed nothing: the same again would be the same again.
+const FRESH_TEMPERATURE: f64 = 0.7;
+
 /// Runs one turn.
 pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
     let gathered = gather(desk, prompt).await;
     let mut files: Vec<Shown> = gathered.fresh.clone();
     files.extend(gathered.known.iter().cloned());
+    let mut settings = settings(desk, &files);
+    let begins = desk.conversation.items().len();
+    desk.say(&message(&gathered, prompt)).await;
     for file in &gathered.fresh {
         desk.conversation.show(&file.path, &file.text);
     }
-    desk.say(&message(&gathered, prompt)).await;
-    let removal = prompt::asks_removal(&prompt.text);
-    let mut failure = None;
-    for attempt in 0..2 {
-        let mut draft = Draft::new(desk.root(), files.clone(), removal);
-        match answer(desk, &mut draft).await {
+    let task = Task::of(&prompt.text);
+    let mut last_try = false;
+    loop {
+        let mut draft = Draft::new(desk.root(), files.clone(), task);
+        match answer(desk, &mut draft, &settings).await {
             Ok(End::Whole | End::Cut) => {}
             Ok(End::Stopped) => return stopped(desk, &draft).await,
             Err(why) => return Outcome::Failed { why },
         }
-        match apply(desk, &draft).await {
+        let failed = match apply(desk, &draft).await {
             Ok(()) => return Outcome::Done,
-            Err(failed) if attempt == 0 && failed.repairable => {
-                desk.notice(format!("the change did not apply and is asked for again: {}", failed.why)).await;
-                desk.say(&format!("{}\n\nWrite the whole function again in one code block.", failed.why)).await;
+            Err(failed) if last_try => return Outcome::Failed { why: failed.why() },
+            Err(failed) => failed,
+        };
+        match failed {
+            NotApplied::Unclear(why) => {
+                desk.notice(format!("the change did not apply and is asked for again: {why}")).await;
+                desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
             }
-            Err(failed) => failure = Some(failed),
+            // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
+            NotApplied::Unchanged { names } => {
+                desk.notice("the answer changes nothing; it is asked for anew").await;
+                let anew =
+                    Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
+                desk.conversation.truncate(begins);
+                desk.say(&message(&gathered, &anew)).await;
+                if desk.config().temperature.is_none() {
+                    settings["temperature"] = json!(FRESH_TEMPERATURE);
+                    settings["seed"] = json!(1);
+                }
+            }
+            NotApplied::Refused(why) => return Outcome::Failed { why },
         }
-        if failure.is_some() {
-            break;
-        }
+        last_try = true;
     }
-    let why = failure.map_or_else(|| "the change did not apply".to_owned(), |failed| failed.why);
-    Outcome::Failed { why }
 }
 
-/// What a change could not be made for.
-struct NotApplied {
-    why: String,
-    /// The model could do better; otherwise the file system or the person said no.
-    repairable: bool,
+/// Why a change was not made.
+pub(crate) enum NotApplied {
+    /// The answer cannot be placed; the model could do better.
+    Unclear(String),
+    /// The answer is what is there already.
+    Unchanged {
+        /// What it defines.
+        names: Vec<String>,
+    },
+    /// The file system or the person said no.
+    Refused(String),
+}
+
+impl NotApplied {
+    pub(crate) fn why(&self) -> String {
+        match self {
+            Self::Unclear(why) | Self::Refused(why) => why.clone(),
+            Self::Unchanged { .. } => {
+                "the model's answer is what is there already; say more exactly what is wrong, or use `try`".to_owned()
+            }
+        }
+    }
 }
 
 async fn gather(desk: &mut Desk, prompt: &Prompt) -> Gathered {
@@ -83,9 +119,9 @@ async fn gather(desk: &mut Desk, prompt: &Prompt) -> Gathered {
 }
 
 /// Asks the model and follows its answer to the end.
-async fn answer(desk: &mut Desk, draft: &mut Draft) -> Result<End, String> {
+async fn answer(desk: &mut Desk, draft: &mut Draft, settings: &Value) -> Result<End, String> {
     let instructions = desk.options.instructions.clone();
-    let Some(mut reply) = Reply::start(desk, &instructions, settings(desk, &draft.files)).await? else {
+    let Some(mut reply) = Reply::start(desk, &instructions, settings.clone()).await? else {
         return Ok(End::Stopped);
     };
     loop {
@@ -133,23 +169,30 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
     let changes = match changes(draft, &edits) {
         Ok(changes) => changes,
         Err((edit, path, failed)) => {
-            desk.emit(Event::EditFailed { edit, path, why: failed.why.clone() }).await;
+            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
             return Err(failed);
         }
     };
+    if let Some(unchanged) = unchanged(draft, &changes) {
+        for (_, edit, path) in edits {
+            desk.emit(Event::EditFailed { edit, path: path.clone(), why: unchanged.why() }).await;
+        }
+        return Err(unchanged);
+    }
     if let Err(why) = permitted(desk, &edits).await {
         for (_, edit, path) in edits {
             desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
         }
-        return Err(NotApplied { why, repairable: false });
+        return Err(NotApplied::Refused(why));
     }
+    desk.history.ready().await;
     let written = match Batch::resolve(&desk.root(), &changes).and_then(Batch::write) {
         Ok(written) => written,
         Err(error) => {
             for (_, edit, path) in edits {
                 desk.emit(Event::EditFailed { edit, path: path.clone(), why: error.to_string() }).await;
             }
-            return Err(NotApplied { why: error.to_string(), repairable: false });
+            return Err(NotApplied::Refused(error.to_string()));
         }
     };
     for (_, edit, path) in edits {
@@ -165,14 +208,14 @@ fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Chang
     let mut files = draft.files.clone();
     let mut touched: Vec<PathBuf> = Vec::new();
     for &(block, edit, path) in edits {
-        let failed = |why: String, repairable| (edit, path.clone(), NotApplied { why, repairable });
+        let failed = |failed: NotApplied| (edit, path.clone(), failed);
         if !block.whole {
             let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
-            return Err(failed(why, false));
+            return Err(failed(NotApplied::Refused(why)));
         }
-        let around = place::Surroundings { root: &draft.root, files: &files, removal: draft.removal };
+        let around = place::Surroundings { root: &draft.root, files: &files, task: draft.task };
         let text = place::rewrite(path, &block.head, &block.text, &around);
-        let text = text.map_err(|error| failed(error.to_string(), true))?;
+        let text = text.map_err(|error| failed(NotApplied::Unclear(error.to_string())))?;
         match files.iter_mut().find(|file| file.path == *path) {
             Some(file) => file.text = text,
             None => files.push(Shown { path: path.clone(), text, excerpt: None }),
@@ -184,6 +227,23 @@ fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Chang
     let change =
         |file: &Shown| Change { path: file.path.clone(), kind: ChangeKind::WholeFile { text: file.text.clone() } };
     Ok(files.iter().filter(|file| touched.contains(&file.path)).map(change).collect())
+}
+
+/// Whether every file would stay as it is.
+fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
+    let around = draft.around();
+    let stays = |change: &Change| match &change.kind {
+        ChangeKind::WholeFile { text } => place::current(&change.path, &around).as_ref() == Some(text),
+        _ => false,
+    };
+    if !changes.iter().all(stays) {
+        return None;
+    }
+    let blocks = draft.blocks.iter().filter_map(|block| Some((block.path.as_ref()?, &block.text)));
+    let items = blocks.flat_map(|(path, text)| context::definitions(path, text));
+    let names: Vec<String> = items.filter(|item| item.parents.is_empty()).map(|item| item.name).collect();
+    let names = if names.is_empty() { vec!["it".to_owned()] } else { names };
+    Some(NotApplied::Unchanged { names })
 }
 
 /// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.

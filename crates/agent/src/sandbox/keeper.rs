@@ -105,7 +105,10 @@ fn enter_namespaces(rules: &Rules) -> Result<(), String> {
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))?;
+    let folder = std::env::current_dir().map_err(|error| told("the current folder", error))?;
     mounts::arrange(rules)?;
+    // The folder we stand in is still that of the old, now read-only mount; the same path leads to the new one.
+    std::env::set_current_dir(folder).map_err(|error| told("the current folder", error))?;
     if !rules.network {
         mounts::loopback_up()?;
     }
@@ -159,12 +162,15 @@ fn end_descendants() {
     for _ in 0..1000 {
         let me = rustix::process::getpid();
         let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
-        let pids = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        for pid in pids {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-        }
-        if rustix::process::wait(WaitOptions::empty()).is_err() {
+        let pids: Vec<Pid> = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
+        if pids.is_empty() {
             return;
+        }
+        for pid in &pids {
+            let _ = rustix::process::kill_process(*pid, Signal::KILL);
+        }
+        for pid in pids {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
         }
     }
 }

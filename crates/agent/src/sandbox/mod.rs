@@ -95,7 +95,13 @@ impl Sandbox {
         Self { helper: helper.to_owned(), enforcement: Enforcement::None { why: reasons.join("; ") } }
     }
 
-    /// With less than could be enforced, to see how that works.
+    /// With this enforcement and no other, or why it does not work here.
+    pub fn only(helper: &Path, enforcement: Enforcement) -> Result<Self, String> {
+        run::probe(helper, &enforcement)?;
+        Ok(Self::with_enforcement(helper, enforcement))
+    }
+
+    /// As if this were what can be enforced.
     pub fn with_enforcement(helper: &Path, enforcement: Enforcement) -> Self {
         Self { helper: helper.to_owned(), enforcement }
     }

@@ -58,17 +58,13 @@ fn pinned(rules: &Rules) -> Vec<PathBuf> {
 }
 
 fn make_read_only(mount: &Mount) -> Result<(), String> {
+    use rustix::io::Errno;
     let flags = mount.flags | MountFlags::BIND | MountFlags::RDONLY;
     match rustix::mount::mount_remount(&mount.path, flags, "") {
-        Ok(()) => Ok(()),
-        // It lies under another mount or was taken away: nobody can reach it by this path.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) if !is_mounted_visibly(&mount.path) => Ok(()),
+        // It lies under another mount, or in a folder we may not enter: nobody here can reach it by this path.
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS) => Ok(()),
         Err(error) => Err(told(&format!("making {} read-only", mount.path.display()), error)),
     }
-}
-
-fn is_mounted_visibly(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok()
 }
 
 struct Mount {

@@ -155,18 +155,19 @@ impl Running {
     /// The next piece of output; none when there is no more. May be dropped, as in a `select!`, without losing any.
     pub async fn next(&mut self) -> Option<Output> {
         loop {
+            if self.stdout.is_none() && self.stderr.is_none() {
+                return None;
+            }
             let (mut out, mut err) = (Vec::with_capacity(PIECE_BYTES), Vec::with_capacity(PIECE_BYTES));
-            let deadline = self.deadline;
             let piece = tokio::select! {
                 biased;
-                () = at(deadline) => {
+                () = at(self.deadline) => {
                     self.ended.timed_out = true;
                     self.let_go();
-                    continue;
+                    None
                 }
-                read = read(&mut self.stdout, &mut out) => { read.then_some(Output::Stdout(out)) }
-                read = read(&mut self.stderr, &mut err) => { read.then_some(Output::Stderr(err)) }
-                else => return None,
+                read = read(&mut self.stdout, &mut out) => read.then_some(Output::Stdout(out)),
+                read = read(&mut self.stderr, &mut err) => read.then_some(Output::Stderr(err)),
             };
             if let Some(piece) = piece.and_then(|piece| self.within_limit(piece)) {
                 return Some(piece);

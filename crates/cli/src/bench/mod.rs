@@ -5,6 +5,8 @@
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
 mod figures;
+mod fix;
+mod partner;
 mod peer;
 mod report;
 mod screen;
@@ -68,6 +70,10 @@ pub struct BenchArgs {
 enum What {
     /// What the server adds: turns, streams, sessions, steering, crowds and restarts
     Serve(serve::ServeBenchArgs),
+    /// How many broken functions the partner repairs
+    Fix(fix::FixArgs),
+    /// What the partner adds to a model that answers at once
+    Partner(partner::PartnerBenchArgs),
     /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
     Screen(screen::ScreenBenchArgs),
 }
@@ -76,6 +82,8 @@ enum What {
 pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     match args.what {
         Some(What::Serve(args)) => return serve::run(args),
+        Some(What::Fix(args)) => return fix::run(args),
+        Some(What::Partner(args)) => return partner::run(args),
         Some(What::Screen(args)) => return screen::run(args),
         None => {}
     }

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
 
 use agent::{Event, Outcome, PlanStep};
 use serde_json::{Value, json};
@@ -47,7 +46,7 @@ impl Follow for Lines {
             }
             Event::EditApplied { edit, path, lines } => {
                 let diff = self.diffs.remove(edit).unwrap_or_default();
-                let change = json!({"path": path, "kind": kind(&diff, path), "added": lines.0, "removed": lines.1});
+                let change = json!({"path": path, "kind": kind(&diff), "added": lines.0, "removed": lines.1});
                 self.item(json!({"type": "file_change", "changes": [change], "status": "completed", "diff": diff}))
             }
             Event::EditFailed { path, why, .. } => {
@@ -125,7 +124,7 @@ fn failed(why: &str, usage: &Value) -> anyhow::Result<()> {
 }
 
 /// A file whose diff has no old lines is new.
-fn kind(diff: &str, _path: &Path) -> &'static str {
+fn kind(diff: &str) -> &'static str {
     if diff.starts_with("@@ -0,0") { "add" } else { "update" }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod bench;
+mod config;
 mod doctor;
 mod run;
 

@@ -68,16 +68,14 @@ fn a_killed_session_goes_on() {
     screen.enter("Write a very long story about adding numbers.");
     screen.sees("writing");
     screen.kill();
-    let mut again = place.flint(&["--resume"]);
-    again.sees("Go on with a session");
-    again.keys("\r");
+    let mut again = place.flint(&["resume"]);
     again.wait("what was asked", |text| text.contains("› Fix the bug in add"));
     assert_eq!(place.read("calc.py"), fixed);
     again.enter("/undo");
     again.sees("undo: calc.py");
     assert_eq!(place.read("calc.py"), BUGGY, "checkpoints outlive the process");
     let left = again.leave();
-    assert!(left.contains("Go on with this session: flint --resume "), "{left}");
+    assert!(left.contains("Go on with this session: flint resume "), "{left}");
 }
 
 #[test]

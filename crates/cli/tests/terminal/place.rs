@@ -46,8 +46,8 @@ impl Place {
     /// `flint` with arguments and variables, in a terminal of a size.
     pub fn flint_with(&self, arguments: &[&str], variables: &[(&str, &str)], size: (u16, u16)) -> Screen {
         let command = Command::new(env!("CARGO_BIN_EXE_flint"))
-            .args(["-m", self.model])
             .args(arguments)
+            .args(["-m", self.model])
             .current_dir(self.file(""))
             .env("XDG_STATE_HOME", self.state())
             .env("XDG_CONFIG_HOME", self.folder.path().join("config"))

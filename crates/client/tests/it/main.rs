@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
 mod broken;
+mod chat;
 mod crowd;
 mod fallback;
 mod http;

@@ -1,6 +1,7 @@
 //! Edits, by what models write and what must come of it.
 
 mod files;
+mod functions;
 mod quotes;
 
 use std::path::PathBuf;

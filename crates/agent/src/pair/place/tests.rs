@@ -23,7 +23,7 @@ impl World {
     }
 
     fn around(&self) -> Surroundings<'_> {
-        Surroundings { root: self.folder.path(), files: &self.files, removal: false }
+        Surroundings { root: self.folder.path(), files: &self.files, task: Task::default() }
     }
 
     fn target(&self, info: &str, heading: &str, text: &str) -> Option<String> {
@@ -55,8 +55,21 @@ fn a_file_is_named_in_many_ways() {
 }
 
 #[test]
+fn something_new_goes_to_the_only_file_it_can_mean() {
+    let mut world = World::new();
+    let new = "def middle(a):\n    return a[len(a) // 2]\n";
+    assert_eq!(world.target("python", "", new), Some("src/module.py".to_owned()));
+    assert_eq!(world.target("rust", "", new), None);
+    assert!(world.rewrite(new).ends_with("    return a[1]\n\n\ndef middle(a):\n    return a[len(a) // 2]\n"));
+    world.files.push(Shown { path: "b.py".into(), text: "x = 1\n".to_owned(), excerpt: None });
+    assert_eq!(world.target("python", "", new), None);
+}
+
+#[test]
 fn examples_are_no_edits() {
     let world = World::new();
+    let question = Surroundings { task: Task { question: true, ..Task::default() }, ..world.around() };
+    assert_eq!(target(&Head::default(), "def last(a):\n    return a[-1]\n", &question), None);
     assert_eq!(world.target("sh", "Run the tests:", "python3 test_module.py\n"), None);
     assert_eq!(world.target("python", "Use it like this:", "print(last([1]))\n"), None);
     assert_eq!(world.target("", "../outside.py", "x\n"), None);
@@ -66,7 +79,7 @@ fn examples_are_no_edits() {
 fn a_function_goes_to_its_place_and_brings_its_imports() {
     let world = World::new();
     let new = world.rewrite("import math\n\ndef last(a):\n    return a[-1]\n\n# Example\nprint(last([1, 2]))\n");
-    assert_eq!(new, MODULE.replace("from typing", "import math\nfrom typing").replace("a[1]", "a[-1]"));
+    assert_eq!(new, MODULE.replace("List\n", "List\nimport math\n").replace("a[1]", "a[-1]"));
 }
 
 #[test]

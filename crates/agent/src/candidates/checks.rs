@@ -1,0 +1,232 @@
+//! What a candidate must pass: the project's formatter, its compiler, and the command that was given.
+//!
+//! The formatter is not a judge here. Where the project's files are formatted, so is the candidate's; what a machine can
+//! put right is no reason to throw an answer away. The compiler is, and it is cheaper to ask first than a test suite.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::put;
+use crate::CandidateState;
+use crate::edit::Written as NewFile;
+use crate::tools::{Commands, bounded};
+
+/// Bytes of output kept of each check.
+const OUTPUT_BYTES_MAX: usize = 8 << 10;
+
+/// Bytes of a failed check that go into the table.
+const TAIL_BYTES_MAX: usize = 2 << 10;
+
+/// Runs checks in copies of a workspace.
+pub struct Checker {
+    /// How commands are run.
+    pub commands: Commands,
+    /// The command that must succeed.
+    pub command: Option<String>,
+    /// For each check.
+    pub timeout: Duration,
+    /// A folder for what compilers produce, kept between candidates so that dependencies are built once.
+    pub build: PathBuf,
+}
+
+/// What came of the checks.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Passed, failed or not applied.
+    pub state: CandidateState,
+    /// The files, formatted.
+    pub files: Vec<NewFile>,
+    /// What was run and what it printed.
+    pub output: String,
+}
+
+impl Verdict {
+    /// Something outside the candidate stood in the way.
+    pub fn not_checked(files: Vec<NewFile>, why: String) -> Self {
+        Self { state: CandidateState::NotApplied { why: why.clone() }, files, output: why }
+    }
+}
+
+/// One command of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    name: &'static str,
+    line: String,
+    /// Relative to the workspace.
+    folder: PathBuf,
+}
+
+impl Checker {
+    /// Puts `files` into the copy at `root` and runs every check until one fails.
+    pub async fn check(&self, root: &Path, mut files: Vec<NewFile>) -> Verdict {
+        if let Err(error) = std::fs::create_dir_all(&self.build) {
+            return Verdict::not_checked(files, format!("{}: {error}", self.build.display()));
+        }
+        // Which files were formatted is asked before they change.
+        let mut fixes = Vec::new();
+        for file in files.iter().filter(|file| file.new.is_some()) {
+            if let Some(formatter) = Formatter::of(root, &file.path)
+                && (file.old.is_none() || self.succeeds(root, &formatter.check).await)
+            {
+                fixes.push((file.path.clone(), formatter.fix));
+            }
+        }
+        if let Err(error) = put(root, &files) {
+            return Verdict::not_checked(files, format!("writing the copy: {error}"));
+        }
+        let mut output = String::new();
+        for (path, fix) in fixes {
+            // A formatter that fails met a syntax error, which the compiler says better.
+            if self.succeeds(root, &fix).await
+                && let Ok(text) = std::fs::read_to_string(root.join(&path))
+                && let Some(file) = files.iter_mut().find(|file| file.path == path)
+            {
+                file.new = Some(text);
+            }
+        }
+        for step in self.steps(root, &files) {
+            let ran = match self.run(root, &step).await {
+                Ok(ran) => ran,
+                Err(why) => return Verdict::not_checked(files, why),
+            };
+            output.push_str(&format!("$ {}\n{}\n", step.line, bounded(&ran.output, OUTPUT_BYTES_MAX)));
+            if ran.exit_code != Some(0) {
+                let how = match ran.exit_code {
+                    Some(code) => format!("exit code {code}"),
+                    None if ran.timed_out => format!("not done after {:?}", self.timeout),
+                    None => "killed".to_owned(),
+                };
+                output.push_str(&format!("[{how}]\n"));
+                let tail = bounded(&format!("{}\n[{how}]", ran.output.trim_end()), TAIL_BYTES_MAX);
+                let state = CandidateState::Failed { check: step.name.to_owned(), output: tail };
+                return Verdict { state, files, output };
+            }
+        }
+        Verdict { state: CandidateState::Passed, files, output }
+    }
+
+    async fn succeeds(&self, root: &Path, line: &str) -> bool {
+        let step = Step { name: "format", line: line.to_owned(), folder: PathBuf::new() };
+        self.run(root, &step).await.is_ok_and(|ran| ran.exit_code == Some(0))
+    }
+
+    async fn run(&self, root: &Path, step: &Step) -> Result<crate::tools::Ran, String> {
+        let build = self.build.display().to_string();
+        let variables = [("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
+        let writable = [root, self.build.as_path()];
+        self.commands.run_in(&writable, &root.join(&step.folder), &step.line, &variables, self.timeout).await
+    }
+
+    fn steps(&self, root: &Path, files: &[NewFile]) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        for file in files.iter().filter(|file| file.new.is_some()) {
+            let step = compile(root, &file.path, self.command.as_deref());
+            steps.extend(step.filter(|step| !steps.contains(step)));
+        }
+        let given = self.command.iter().map(|line| Step { name: "check", line: line.clone(), folder: PathBuf::new() });
+        steps.extend(given);
+        steps
+    }
+}
+
+/// The command that says whether a file can be compiled, where there is a cheap one.
+fn compile(root: &Path, path: &Path, given: Option<&str>) -> Option<Step> {
+    let quoted = shell_word(path);
+    let extension = path.extension()?.to_str()?;
+    let step = |line: String, folder: &Path| Some(Step { name: "compile", line, folder: folder.to_owned() });
+    match extension {
+        "py" if on_path("python3") => {
+            let program = "import sys; p = sys.argv[1]; compile(open(p, \"rb\").read(), p, \"exec\")";
+            step(format!("python3 -c '{program}' {quoted}"), Path::new(""))
+        }
+        "js" | "mjs" | "cjs" if on_path("node") => step(format!("node --check {quoted}"), Path::new("")),
+        // A given cargo command compiles anyway.
+        "rs" if !given.is_some_and(|line| line.trim_start().starts_with("cargo ")) && on_path("cargo") => {
+            let folder = above(root, path, "Cargo.toml")?;
+            step("cargo check --quiet --offline --all-targets".to_owned(), &folder)
+        }
+        "go" if on_path("go") => step("go vet ./...".to_owned(), &above(root, path, "go.mod")?),
+        _ => None,
+    }
+}
+
+/// How a project formats a file.
+struct Formatter {
+    /// Succeeds when the file is formatted.
+    check: String,
+    /// Formats it.
+    fix: String,
+}
+
+impl Formatter {
+    fn of(root: &Path, path: &Path) -> Option<Self> {
+        let file = shell_word(path);
+        let with = |check: String, fix: String| Some(Self { check, fix });
+        match path.extension()?.to_str()? {
+            "rs" if on_path("rustfmt") => {
+                let edition = edition(root, path);
+                with(
+                    format!("rustfmt --check --edition {edition} {file}"),
+                    format!("rustfmt --edition {edition} {file}"),
+                )
+            }
+            "go" if on_path("gofmt") => with(format!("test -z \"$(gofmt -l {file})\""), format!("gofmt -w {file}")),
+            "py" => {
+                let project = std::fs::read_to_string(root.join("pyproject.toml")).unwrap_or_default();
+                let uses = |name: &str| project.contains(&format!("[tool.{name}")) && on_path(name);
+                if uses("ruff") {
+                    with(format!("ruff format --check {file}"), format!("ruff format {file}"))
+                } else if uses("black") {
+                    with(format!("black --quiet --check {file}"), format!("black --quiet {file}"))
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The edition of the crate a file is in; the newest that every rustfmt in use knows when none is said.
+fn edition(root: &Path, path: &Path) -> String {
+    let manifest = above(root, path, "Cargo.toml").map(|folder| root.join(folder).join("Cargo.toml"));
+    let text = manifest.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let said = |line: &str| line.trim_start().strip_prefix("edition")?.split('"').nth(1).map(str::to_owned);
+    text.lines().find_map(said).unwrap_or_else(|| "2021".to_owned())
+}
+
+/// The nearest folder above a file that has `name`, relative to the workspace.
+fn above(root: &Path, path: &Path, name: &str) -> Option<PathBuf> {
+    path.ancestors().skip(1).find(|folder| root.join(folder).join(name).is_file()).map(Path::to_owned)
+}
+
+fn on_path(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// A path as one word of a shell line, which cannot be taken for an option.
+fn shell_word(path: &Path) -> String {
+    format!("'./{}'", path.display().to_string().replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_compiler_that_fits_the_file() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("a/src")).unwrap();
+        std::fs::write(root.path().join("a/Cargo.toml"), "[package]\nedition = \"2024\"\n").unwrap();
+        let line =
+            |path: &str, given| compile(root.path(), Path::new(path), given).map(|step| (step.line, step.folder));
+        let rust = line("a/src/lib.rs", None).unwrap();
+        assert_eq!(rust, ("cargo check --quiet --offline --all-targets".to_owned(), PathBuf::from("a")));
+        assert_eq!(line("a/src/lib.rs", Some("cargo test")), None, "cargo test compiles anyway");
+        assert_eq!(line("b/src/lib.rs", None), None, "no crate");
+        assert_eq!(edition(root.path(), Path::new("a/src/lib.rs")), "2024");
+        assert!(line("it's.py", None).unwrap().0.ends_with(r"'./it'\''s.py'"));
+        assert_eq!(line("notes.md", None), None);
+    }
+}

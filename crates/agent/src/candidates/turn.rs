@@ -1,0 +1,186 @@
+//! `/try` and the choice after it, as turns of the partner.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
+use crate::desk::{Desk, During};
+use crate::edit::{Batch, Change, ChangeKind, Written};
+use crate::pair::Question;
+use crate::tools::Commands;
+use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt, diff};
+
+/// Seconds each check of a candidate may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A try, kept for the choice.
+pub struct LastTry {
+    /// What the model was asked.
+    message: String,
+    tried: Vec<Tried>,
+}
+
+/// Makes and checks `count` candidates; 0 takes the configuration's.
+pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, prompt: &Prompt) -> Outcome {
+    let count = if count == 0 { desk.config().candidates.count } else { count };
+    if count > COUNT_MAX {
+        return Outcome::Failed { why: format!("{count} candidates are too many; {COUNT_MAX} is the limit") };
+    }
+    let configured = desk.config().candidates.check.clone().or_else(|| desk.config().check.clone());
+    let question = match Question::new(desk, prompt).await {
+        Ok(question) => Arc::new(question),
+        Err(why) => return Outcome::Failed { why },
+    };
+    let folder = desk.options.state.join("tries");
+    let place = folder.join(format!("work-{}", std::process::id()));
+    let trial = Trial {
+        workspace: desk.root(),
+        place: place.clone(),
+        count,
+        temperature: desk.config().temperature.unwrap_or(0.0) as f32,
+        checker: Checker {
+            commands: commands(desk),
+            command: check.or(configured),
+            timeout: CHECK_TIMEOUT,
+            build: folder.join("build"),
+        },
+        checks_at_once: 2,
+    };
+    let after_ms = desk.elapsed_ms();
+    desk.emit(Event::Requested { after_ms }).await;
+    let events = desk.events();
+    let message = question.message.clone();
+    let mut work = std::pin::pin!(trial.run(question, events));
+    let tried = loop {
+        match desk.during(&mut work).await {
+            During::Done(tried) => break Some(tried),
+            During::Stop => break None,
+            During::Steer(prompt, _) => desk.queue(prompt).await,
+            During::Decide { .. } => {}
+        }
+    };
+    let _ = std::fs::remove_dir_all(&place);
+    let Some(tried) = tried else { return Outcome::Stopped };
+    for tried in &tried {
+        desk.usage.requests += 1;
+        desk.usage.input_tokens += tried.usage.input_tokens;
+        desk.usage.cached_tokens += tried.usage.input_tokens_details.cached_tokens;
+        desk.usage.output_tokens += tried.usage.output_tokens;
+    }
+    let chosen = best(&tried).map(|tried| tried.row.candidate);
+    let rows = tried.iter().map(|tried| tried.row.clone()).collect();
+    desk.emit(Event::Candidates { rows, best: chosen }).await;
+    let outcome = match chosen {
+        Some(_) => Outcome::Done,
+        None => nothing_passed(desk, &folder, &message, &tried).await,
+    };
+    desk.last_try = Some(LastTry { message, tried });
+    outcome
+}
+
+async fn nothing_passed(desk: &Desk, folder: &std::path::Path, message: &str, tried: &[Tried]) -> Outcome {
+    let unreached = tried.iter().all(|tried| tried.answer.is_empty());
+    if let (true, Some(CandidateState::NotApplied { why })) = (unreached, tried.first().map(|tried| &tried.row.state)) {
+        return Outcome::Failed { why: why.clone() };
+    }
+    let evidence = if desk.options.ephemeral { None } else { keep_evidence(folder, message, tried).ok() };
+    let kept = evidence.map(|path| format!("; what each did is in {}", path.display())).unwrap_or_default();
+    Outcome::Failed { why: format!("none of {} candidates passed{kept}", tried.len()) }
+}
+
+/// Checks run in copies, so the workspace itself is not writable for them.
+fn commands(desk: &Desk) -> Commands {
+    let config = desk.config();
+    let protect = desk.options.config.files.clone();
+    Commands::new(config.sandbox_mode, config.sandbox_workspace_write.clone(), protect)
+}
+
+/// Writes a candidate of the last try into the workspace.
+pub async fn choose(desk: &mut Desk, candidate: usize) -> Outcome {
+    let failed = |why: &str| Outcome::Failed { why: why.to_owned() };
+    let Some(last) = desk.last_try.take() else { return failed("there was no try; begin with /try") };
+    let Some(tried) = last.tried.iter().find(|tried| tried.row.candidate == candidate) else {
+        let why = format!("there is no candidate {candidate}; there are {}", last.tried.len());
+        desk.last_try = Some(last);
+        return Outcome::Failed { why };
+    };
+    let outcome = write(desk, &tried.files).await;
+    if outcome == Outcome::Done {
+        // The conversation goes on as if this had been the only answer.
+        desk.say(&last.message).await;
+        let item = desk.conversation.push_assistant(&tried.answer);
+        desk.history.item(&item);
+    } else {
+        desk.last_try = Some(last);
+    }
+    outcome
+}
+
+async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
+    if files.is_empty() {
+        return Outcome::Failed { why: "this candidate changes nothing that could be applied".to_owned() };
+    }
+    let mut edits = Vec::new();
+    for file in files {
+        let edit = desk.next_edit();
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let diff = diff::unified(&text(&file.old), &text(&file.new)).into();
+        desk.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
+        desk.emit(Event::EditGrew { edit, diff, lines: file.lines() }).await;
+        edits.push(edit);
+    }
+    let written = match permitted(desk, &edits, files).await {
+        Ok(()) => apply(&desk.root(), files),
+        Err(why) => Err(why),
+    };
+    for (edit, file) in edits.into_iter().zip(files) {
+        let path = file.path.clone();
+        let event = match &written {
+            Ok(_) => Event::EditApplied { edit, path, lines: file.lines() },
+            Err(why) => Event::EditFailed { edit, path, why: why.clone() },
+        };
+        desk.emit(event).await;
+    }
+    match written {
+        Ok(written) => {
+            desk.history.edited(&written);
+            Outcome::Done
+        }
+        Err(why) => Outcome::Failed { why },
+    }
+}
+
+async fn permitted(desk: &mut Desk, edits: &[u64], files: &[Written]) -> Result<(), String> {
+    let policy = desk.sandbox_policy();
+    let Some(why) = files.iter().find_map(|file| policy.may_write(&desk.root().join(&file.path)).err()) else {
+        return Ok(());
+    };
+    if desk.config().approval_policy == crate::approval::Policy::Never {
+        return Err(why);
+    }
+    let paths: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+    match desk.ask(ApprovalAsk::Edits { edits: edits.to_vec(), paths }, why).await {
+        Decision::Yes | Decision::Always => Ok(()),
+        Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
+    }
+}
+
+/// Writes the files, unless the workspace is no longer what the candidate was made for.
+fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Written>, String> {
+    let change = |file: &Written| {
+        let kind = match &file.new {
+            Some(text) => ChangeKind::WholeFile { text: text.clone() },
+            None => ChangeKind::Delete,
+        };
+        Change { path: file.path.clone(), kind }
+    };
+    let changes: Vec<Change> = files.iter().map(change).collect();
+    let batch = Batch::resolve(root, &changes).map_err(|error| error.to_string())?;
+    let now = batch.files();
+    let same = |file: &Written| now.iter().any(|now| now.path == file.path && now.old == file.old);
+    if let Some(file) = files.iter().find(|file| file.old != file.new && !same(file)) {
+        return Err(format!("{} changed since the try; try again", file.path.display()));
+    }
+    batch.write().map_err(|error| error.to_string())
+}

@@ -1,0 +1,280 @@
+//! Snapshots are compared with an independent reading of the folder.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Everything below a folder, read without any help from the store: kind, mode and content.
+fn contents(root: &Path) -> BTreeMap<PathBuf, (char, u32, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let data = fs::symlink_metadata(&path).unwrap();
+            let mode = data.permissions().mode() & 0o7777;
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            if name.starts_with(".git") {
+                continue;
+            }
+            if data.is_dir() {
+                open.push(path);
+                all.insert(name, ('d', mode, Vec::new()));
+            } else if data.is_symlink() {
+                all.insert(name, ('l', 0, fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()));
+            } else {
+                all.insert(name, ('f', mode, fs::read(&path).unwrap()));
+            }
+        }
+    }
+    all
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn folders() -> (tempfile::TempDir, tempfile::TempDir, Store) {
+    let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(state.path()).unwrap();
+    (root, state, store)
+}
+
+#[test]
+fn a_folder_comes_back_as_it_was() {
+    let (folder, _state, store) = folders();
+    let root = folder.path();
+    write(root, "src/a.rs", "fn a() {}\n");
+    write(root, "run.sh", "echo\n");
+    write(root, "deep/er/b.txt", "b\n");
+    fs::set_permissions(root.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    symlink("src/a.rs", root.join("link")).unwrap();
+    symlink("/nowhere", root.join("dangling")).unwrap();
+    let before = contents(root);
+    let id = store.snapshot(root).unwrap();
+
+    write(root, "src/a.rs", "changed\n");
+    write(root, "src/new/c.rs", "new\n");
+    fs::remove_dir_all(root.join("deep")).unwrap();
+    write(root, "deep", "a file where a folder was\n");
+    fs::remove_dir(root.join("empty")).unwrap();
+    fs::set_permissions(root.join("run.sh"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(root.join("link")).unwrap();
+    fs::create_dir(root.join("link")).unwrap();
+    write(root, "link/inside", "x");
+    fs::remove_file(root.join("dangling")).unwrap();
+    symlink("/elsewhere", root.join("dangling")).unwrap();
+    let after = contents(root);
+    let later = store.snapshot(root).unwrap();
+
+    let changed = store.restore(root, &id).unwrap();
+    assert_eq!(contents(root), before);
+    assert!(changed.contains(&PathBuf::from("src/a.rs")) && changed.contains(&PathBuf::from("deep")), "{changed:?}");
+    store.restore(root, &later).unwrap();
+    assert_eq!(contents(root), after, "and forth again");
+    assert_eq!(store.restore(root, &later).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(store.snapshot(root).unwrap(), later, "the same folder has the same name");
+}
+
+#[test]
+fn differences_are_counted_in_lines() {
+    let (folder, _state, store) = folders();
+    let root = folder.path();
+    write(root, "a", "1\n2\n");
+    write(root, "same", "x\n");
+    fs::write(root.join("binary"), [0xff, 0xfe, 0]).unwrap();
+    let one = store.snapshot(root).unwrap();
+    write(root, "a", "1\ntwo\nthree\n");
+    write(root, "new/b", "b\n");
+    fs::write(root.join("binary"), [0xff, 0xfe, 1]).unwrap();
+    let two = store.snapshot(root).unwrap();
+    let expected = [("a", (2, 1)), ("binary", (0, 0)), ("new/b", (1, 0))];
+    let expected: Vec<(PathBuf, (usize, usize))> = expected.iter().map(|(path, lines)| (path.into(), *lines)).collect();
+    assert_eq!(store.compare(&one, &two).unwrap(), expected);
+    let diff = store.diff(&one, &two).unwrap();
+    assert!(diff.contains("--- a/a\n+++ b/a\n") && diff.contains("binary changed"), "{diff}");
+    assert_eq!(store.read(&one, Path::new("a")).unwrap().unwrap(), b"1\n2\n");
+    assert_eq!(store.read(&one, Path::new("new/b")).unwrap(), None);
+}
+
+#[test]
+fn git_is_never_touched_and_ignored_files_are_kept() {
+    let (folder, _state, store) = folders();
+    let root = folder.path();
+    write(root, ".git/HEAD", "ref: refs/heads/main\n");
+    write(root, "sub/.git/HEAD", "ref\n");
+    write(root, ".gitignore", "secret\n");
+    write(root, "secret", "ignored\n");
+    let id = store.snapshot(root).unwrap();
+    write(root, ".git/HEAD", "moved on\n");
+    write(root, "secret", "lost\n");
+    assert_eq!(store.restore(root, &id).unwrap(), [PathBuf::from("secret")]);
+    assert_eq!(fs::read_to_string(root.join(".git/HEAD")).unwrap(), "moved on\n");
+    assert_eq!(fs::read_to_string(root.join("sub/.git/HEAD")).unwrap(), "ref\n");
+    assert_eq!(fs::read_to_string(root.join("secret")).unwrap(), "ignored\n");
+}
+
+#[test]
+fn what_is_too_large_is_named_and_left_alone() {
+    let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let limits = Limits { file_bytes: 10, total_bytes: 25, entries: 50, generated_entries: 3, generated_bytes: 100 };
+    let store = Store::with_limits(state.path(), limits).unwrap();
+    let root = root.path();
+    write(root, "big", "12345678901");
+    write(root, "small", "1");
+    write(root, "target/a", "a");
+    write(root, "node_modules/a", "a");
+    write(root, "node_modules/b/c", "c");
+    write(root, "node_modules/b/d", "d");
+    let id = store.snapshot(root).unwrap();
+    assert_eq!(store.left_out(&id).unwrap(), ["big", "node_modules/"]);
+    write(root, "big", "changed");
+    write(root, "small", "2");
+    write(root, "target/a", "b");
+    write(root, "node_modules/b/c", "changed");
+    let changed = store.restore(root, &id).unwrap();
+    assert_eq!(changed, [PathBuf::from("small"), PathBuf::from("target/a")]);
+    assert_eq!(fs::read_to_string(root.join("big")).unwrap(), "changed", "not known, so not touched");
+    assert_eq!(fs::read_to_string(root.join("node_modules/b/c")).unwrap(), "changed");
+    // What was not there then and is too large now is not removed either.
+    write(root, "later", "12345678901");
+    store.restore(root, &id).unwrap();
+    assert!(root.join("later").exists());
+    for number in 0..4 {
+        write(root, &format!("file{number}"), "123456789");
+    }
+    let id = store.snapshot(root).unwrap();
+    let files = store.left_out(&id).unwrap().iter().filter(|path| path.starts_with("file")).count();
+    assert_eq!(files, 2, "25 bytes in all hold the small ones and two of four");
+}
+
+#[test]
+fn a_list_of_left_out_files_that_is_cut_removes_nothing() {
+    let (root, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let limits = Limits { file_bytes: 4, ..Limits::default() };
+    let store = Store::with_limits(state.path(), limits).unwrap();
+    let root = root.path();
+    (0..1010).for_each(|number| write(root, &format!("f{number}"), "large"));
+    write(root, "known", "1");
+    let id = store.snapshot(root).unwrap();
+    (0..1010).for_each(|number| write(root, &format!("f{number}"), "now"));
+    write(root, "known", "2");
+    store.restore(root, &id).unwrap();
+    assert_eq!(fs::read_dir(root).unwrap().count(), 1011);
+    assert_eq!(fs::read_to_string(root.join("known")).unwrap(), "1");
+}
+
+#[test]
+fn a_quick_second_write_is_noticed() {
+    let (folder, _state, store) = folders();
+    let root = folder.path();
+    let mut ids = Vec::new();
+    for number in 0..50 {
+        // Same size, same inode, and most likely the same step of the clock.
+        fs::write(root.join("a"), format!("{number:04}")).unwrap();
+        ids.push((store.snapshot(root).unwrap(), number));
+    }
+    for (id, number) in ids {
+        store.restore(root, &id).unwrap();
+        assert_eq!(fs::read_to_string(root.join("a")).unwrap(), format!("{number:04}"));
+    }
+}
+
+#[test]
+fn damage_is_noticed_before_anything_changes() {
+    let (folder, state, store) = folders();
+    let root = folder.path();
+    write(root, "a", "one\n");
+    write(root, "b", "two\n");
+    let id = store.snapshot(root).unwrap();
+    write(root, "a", "1\n");
+    write(root, "b", "2\n");
+    let object = Hash::of(b"two\n").to_string();
+    let path = state.path().join("objects").join(&object[..2]).join(&object[2..]);
+    fs::write(&path, "six\n").unwrap();
+    assert!(matches!(store.restore(root, &id), Err(CheckpointError::Damaged { .. })));
+    assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "1\n");
+    let unknown = TreeId::parse(&"0".repeat(64)).unwrap();
+    assert!(matches!(store.restore(root, &unknown), Err(CheckpointError::Unknown { .. })));
+    assert!(TreeId::parse("../../etc/passwd").is_none());
+    // A tree that was cut is no tree.
+    let tree = state.path().join("trees").join(id.to_string());
+    fs::write(&tree, &fs::read(&tree).unwrap()[..20]).unwrap();
+    assert!(matches!(store.restore(root, &id), Err(CheckpointError::Damaged { .. })));
+}
+
+#[test]
+fn the_store_may_lie_inside_and_knows_other_processes_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    write(root, "a", "a");
+    let id = Store::open(&root.join("state")).unwrap().snapshot(root).unwrap();
+    let again = Store::open(&root.join("state")).unwrap();
+    assert_eq!(again.snapshot(root).unwrap(), id);
+    assert!(again.left_out(&id).unwrap().is_empty());
+    // A write that a dead process left unfinished is cleared away; nobody has the number 4,000,000,000.
+    write(root, ".flint-write-4000000000-1", "half");
+    assert_eq!(again.snapshot(root).unwrap(), id);
+    assert!(!root.join(".flint-write-4000000000-1").exists());
+}
+
+#[test]
+fn pruning_keeps_what_is_used() {
+    let (folder, state, store) = folders();
+    let root = folder.path();
+    write(root, "a", "old content");
+    let old = store.snapshot(root).unwrap();
+    write(root, "a", "new");
+    let new = store.snapshot(root).unwrap();
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(100);
+    let age = |path: &Path| fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
+    for path in contents(state.path()).into_iter().filter(|(_, (kind, ..))| *kind == 'f').map(|(path, _)| path) {
+        age(&state.path().join(path));
+    }
+    store.restore(root, &new).unwrap();
+    store.snapshot(root).unwrap();
+    assert!(store.prune(Duration::from_secs(10)).unwrap() >= 11);
+    assert!(matches!(store.restore(root, &old), Err(CheckpointError::Unknown { .. })));
+    write(root, "a", "x");
+    store.restore(root, &new).unwrap();
+    assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "new");
+}
+
+fn files() -> impl Strategy<Value = Vec<(String, String)>> {
+    proptest::collection::vec(("[ab]/[ab]/[ab]|[ab]/[ab]|[a-d]|é\\\\ \n[ab]", "[x\n]{0,6}"), 0..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    /// From any folder to any folder and back.
+    #[test]
+    fn any_two_folders_can_be_exchanged(first in files(), second in files()) {
+        let (folder, _state, store) = folders();
+        let root = folder.path();
+        let fill = |files: &[(String, String)]| {
+            for entry in fs::read_dir(root).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+            }
+            for (path, text) in files {
+                // A path may be a folder for one file and a file for another; then the first wins.
+                let path = root.join(path);
+                let _ = fs::create_dir_all(path.parent().unwrap()).and_then(|()| fs::write(path, text));
+            }
+            (store.snapshot(root).unwrap(), contents(root))
+        };
+        let (one, before) = fill(&first);
+        let (two, after) = fill(&second);
+        store.restore(root, &one).unwrap();
+        prop_assert_eq!(&contents(root), &before);
+        store.restore(root, &two).unwrap();
+        prop_assert_eq!(&contents(root), &after);
+        prop_assert_eq!(one == two, before == after);
+    }
+}

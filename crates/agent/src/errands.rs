@@ -1,0 +1,182 @@
+//! What a person asks for between turns: looking around, going back, other sessions, other settings.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::approval;
+use crate::command::{Command, RewindWhat};
+use crate::compact;
+use crate::config::Config;
+use crate::desk::{Desk, word};
+use crate::event::Event;
+use crate::history::History;
+use crate::session::Replay;
+
+/// The profile that `Command::Fast` switches.
+const FAST: &str = "fast";
+
+/// Does one errand.
+pub async fn run(desk: &mut Desk, command: Command) {
+    match command {
+        Command::Status => desk.emit_status().await,
+        Command::Turns => {
+            let turns = desk.history.turn_lines();
+            desk.emit(Event::Turns(turns)).await;
+        }
+        Command::Diff => match desk.history.diff().await {
+            Ok(text) => desk.emit(Event::Diff { text }).await,
+            Err(why) => desk.trouble(why).await,
+        },
+        Command::Undo => {
+            let done = desk.history.undo().await;
+            restored(desk, "undo", done).await;
+        }
+        Command::Redo => {
+            let done = desk.history.redo().await;
+            restored(desk, "redo", done).await;
+        }
+        Command::PreviewRewind { turn } => match desk.history.preview(turn).await {
+            Ok(preview) => desk.emit(Event::RewindPreview(preview)).await,
+            Err(why) => desk.trouble(why).await,
+        },
+        Command::Rewind { turn, what } => rewind(desk, turn, what).await,
+        Command::Compact => compact::now(desk).await,
+        Command::New => new(desk).await,
+        Command::Resume { session } => resume(desk, &session).await,
+        Command::Fork => match desk.history.fork() {
+            Ok(replay) => opened(desk, replay).await,
+            Err(why) => desk.trouble(why).await,
+        },
+        Command::Sessions { query } => match desk.history.sessions(&query) {
+            Ok(found) => desk.emit(Event::Sessions(found)).await,
+            Err(why) => desk.trouble(why).await,
+        },
+        Command::Model { name } => model(desk, &name).await,
+        Command::Profile { name } if name.is_empty() => {
+            let profiles = desk.options.config.profiles.join(", ");
+            let used = desk.config().profile.clone().unwrap_or_else(|| "none".to_owned());
+            desk.notice(format!("profile in use: {used}; there are: {profiles}")).await;
+        }
+        Command::Profile { name } => profile(desk, Some(name)).await,
+        Command::Fast => {
+            let other = (desk.config().profile.as_deref() != Some(FAST)).then(|| FAST.to_owned());
+            profile(desk, other).await;
+        }
+        Command::Approvals { policy } => approvals(desk, &policy).await,
+        Command::SetStyle(style) => {
+            desk.options.config.config.style = Some(style);
+            desk.emit_status().await;
+        }
+        // Turns and their end are the partner's own.
+        _ => {}
+    }
+}
+
+async fn restored(desk: &mut Desk, what: &'static str, done: Result<Vec<std::path::PathBuf>, String>) {
+    match done {
+        Ok(paths) => desk.emit(Event::Restored { what, paths, turn: None }).await,
+        Err(why) => desk.trouble(why).await,
+    }
+}
+
+async fn rewind(desk: &mut Desk, turn: u32, what: RewindWhat) {
+    let mut paths = Vec::new();
+    if what != RewindWhat::Conversation {
+        match desk.history.rewind_files(turn).await {
+            Ok(changed) => paths = changed,
+            Err(why) => return desk.trouble(why).await,
+        }
+    }
+    let mut before = None;
+    if what != RewindWhat::Files {
+        match desk.history.rewind_conversation(turn, what == RewindWhat::Both) {
+            Ok(replay) => {
+                take_up(desk, &replay);
+                before = Some(turn);
+            }
+            Err(why) => return desk.trouble(why).await,
+        }
+    }
+    desk.emit(Event::Restored { what: "rewind", paths, turn: before }).await;
+}
+
+async fn new(desk: &mut Desk) {
+    desk.history.close();
+    let options = &desk.options;
+    desk.history = History::begin_session(&options.state, &options.root, &desk.model(), options.ephemeral);
+    opened(desk, Replay::default()).await;
+}
+
+/// Goes on with an earlier session.
+pub async fn resume(desk: &mut Desk, session: &str) {
+    match desk.history.open(session) {
+        Ok(replay) => opened(desk, replay).await,
+        Err(why) => desk.trouble(why).await,
+    }
+}
+
+async fn opened(desk: &mut Desk, replay: Replay) {
+    take_up(desk, &replay);
+    let turns = replay.turns.iter().map(|turn| (turn.text.clone(), said(&turn.items))).collect();
+    desk.emit(Event::SessionOpened { session: desk.history.session_id(), turns }).await;
+}
+
+/// The conversation becomes what the session says.
+fn take_up(desk: &mut Desk, replay: &Replay) {
+    desk.conversation.replace(replay.items.iter().map(|item| Value::clone(item)).collect());
+    desk.turn = replay.turns.last().map_or(0, |turn| turn.turn);
+    desk.status.context_used = 0;
+    desk.last_try = None;
+}
+
+/// What the model said in a turn.
+fn said(items: &[Arc<Value>]) -> String {
+    let messages = items.iter().filter(|item| item["role"] == "assistant");
+    let parts = messages.filter_map(|item| item["content"].as_array()).flatten();
+    let texts: Vec<&str> = parts.filter_map(|part| part["text"].as_str()).collect();
+    texts.join("\n")
+}
+
+async fn model(desk: &mut Desk, name: &str) {
+    if name.is_empty() {
+        let names: Vec<&str> = desk.options.known_models.iter().map(|(name, _)| name.as_str()).collect();
+        let text = format!("{} is in use; there are {}", desk.model(), names.join(", "));
+        return desk.notice(text).await;
+    }
+    desk.options.config.config.model = Some(name.to_owned());
+    desk.disconnect();
+    desk.emit_status().await;
+}
+
+/// Reads the configuration again with another profile.
+async fn profile(desk: &mut Desk, name: Option<String>) {
+    let mut sources = desk.options.sources.clone();
+    sources.profile = name;
+    match Config::load(&sources) {
+        Ok(loaded) => {
+            desk.options.config = loaded;
+            desk.options.sources = sources;
+            desk.disconnect();
+            desk.emit_status().await;
+        }
+        Err(error) => desk.trouble(error.to_string()).await,
+    }
+}
+
+async fn approvals(desk: &mut Desk, name: &str) {
+    let in_force = desk.config().approval_policy;
+    if name.is_empty() {
+        return desk.notice(format!("approval_policy is {}", word(&in_force))).await;
+    }
+    match approval::Policy::from_name(name) {
+        Some(policy) => {
+            desk.options.config.config.approval_policy = policy;
+            desk.emit_status().await;
+        }
+        None => {
+            let text = format!("there is no approval policy {name}; use untrusted, on-request, on-failure or never");
+            desk.trouble(text).await;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A turn in the agent style, between the partner's desk and the loop: what the person says goes in while it runs, what it
+//! did goes into the conversation and the session when it is over.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+use super::{Control, Conversation, INSTRUCTIONS, STEPS_MAX, ToolLoop};
+use crate::config::WireApi;
+use crate::desk::{Desk, During};
+use crate::tools::{Asks, Commands, PatchTool, ShellRules, Tools, ToolsOptions};
+use crate::{Outcome, Prompt};
+
+/// What the person may say while the loop is busy for a moment.
+const CONTROLS_MAX: usize = 64;
+
+/// Runs one turn.
+pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+    let client = match desk.client().await {
+        Ok(client) => client,
+        Err(why) => return Outcome::Failed { why },
+    };
+    desk.say(&words(prompt)).await;
+    let tools = tools(desk);
+    let looped = ToolLoop {
+        client,
+        tools: Arc::clone(&tools),
+        events: desk.events(),
+        settings: settings(desk),
+        steps_max: STEPS_MAX,
+    };
+    let before = desk.conversation.items().to_vec();
+    let known = before.len();
+    // The private server remembers a response as long as the connection lives; others get everything each time.
+    let mut conversation = Conversation::new(before, desk.config().is_local());
+    let (control, mut controlled) = mpsc::channel(CONTROLS_MAX);
+    let end = {
+        let begun = desk.begun;
+        let mut work = std::pin::pin!(looped.run(&mut conversation, &mut controlled, begun));
+        loop {
+            let said = match desk.during(&mut work).await {
+                During::Done(end) => break end,
+                During::Stop => Control::Stop,
+                During::Steer(prompt, at) => Control::Steer { text: words(&prompt), at },
+                During::Decide { ask, decision } => {
+                    tools.asks().decide(ask, decision);
+                    continue;
+                }
+            };
+            // More than fits is a key held down; the loop hears the ones before.
+            let _ = control.try_send(said);
+        }
+    };
+    for item in &conversation.items()[known..] {
+        desk.conversation.push(item.clone());
+        desk.history.item(item);
+    }
+    desk.history.edited(&tools.take_written());
+    if let Some(last) = &end.last {
+        desk.account(last).await;
+    }
+    desk.usage = end.usage;
+    end.outcome
+}
+
+/// The tools of this session, which remember what was always allowed.
+fn tools(desk: &mut Desk) -> Arc<Tools> {
+    let config = desk.config();
+    if let Some(tools) = &desk.tools {
+        tools.set_policy(config.approval_policy);
+        return Arc::clone(tools);
+    }
+    let patch = match config.provider().wire_api {
+        WireApi::Responses => PatchTool::FreeText,
+        WireApi::Chat => PatchTool::Function,
+    };
+    let mut protect = desk.options.config.files.clone();
+    protect.push(desk.options.state.clone());
+    let gate = desk.history.gate();
+    let commands = Commands::new(config.sandbox_mode, config.sandbox_workspace_write.clone(), protect);
+    let tools = Arc::new(Tools::new(ToolsOptions {
+        root: desk.root(),
+        events: desk.events(),
+        patch,
+        shell: ShellRules::new(commands, config.approval_policy),
+        asks: Arc::new(Asks::new(desk.ask_numbers())),
+        edit_numbers: desk.edit_numbers(),
+        before_change: Box::new(move || gate.pass()),
+    }));
+    desk.tools = Some(Arc::clone(&tools));
+    tools
+}
+
+fn settings(desk: &Desk) -> Map<String, Value> {
+    let project = &desk.options.instructions;
+    let instructions =
+        if project.is_empty() { INSTRUCTIONS.to_owned() } else { format!("{INSTRUCTIONS}\n\n{project}") };
+    let body = desk.body(&instructions, Value::Null);
+    let mut settings = match body {
+        Value::Object(settings) => settings,
+        _ => Map::new(),
+    };
+    settings.remove("input");
+    settings
+}
+
+/// What the person said, with the place they pointed at.
+fn words(prompt: &Prompt) -> String {
+    match &prompt.selection {
+        None => prompt.text.clone(),
+        Some((path, first, last)) => {
+            format!("{}\n\nThis is about lines {first} to {last} of {}.", prompt.text, path.display())
+        }
+    }
+}

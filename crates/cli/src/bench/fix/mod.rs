@@ -1,0 +1,322 @@
+//! `flint bench fix`: how many broken functions the partner repairs, by running the real binary on real folders.
+//!
+//! A task of the set becomes a folder with the broken module and its test file, as a person would have it. `flint exec` (or
+//! `flint try`) is told that the tests fail, and what it leaves behind is judged by the original test file in a fresh
+//! folder, in the sandbox. The reference solution never comes near the folder or the prompt. One line of JSON per task
+//! goes to the results file, and a run that is started again goes on where it ended.
+
+mod grade;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use grade::Grader;
+use tasks::Task;
+
+/// Arguments of `flint bench fix`.
+#[derive(Args)]
+pub struct FixArgs {
+    /// The set: JSON lines, gzipped, in the form of HumanEvalPack
+    #[arg(long)]
+    set: PathBuf,
+    /// The language of the set; by its name unless given
+    #[arg(long)]
+    lang: Option<Language>,
+    /// Use `flint try` with this many candidates and the tests as check, instead of `flint exec`
+    #[arg(long = "try", value_name = "N")]
+    candidates: Option<usize>,
+    /// At most this many tasks
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Begin at this task, from 0
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
+    /// The model
+    #[arg(short, long, default_value = "qwen2.5-coder-1.5b")]
+    model: String,
+    /// Where results go, one line each; tasks that are in it already are not run again
+    #[arg(short, long)]
+    out: Option<PathBuf>,
+    /// Keep the docstring, which says in words what the function should do
+    #[arg(long)]
+    docstring: bool,
+    /// Seconds one task may take
+    #[arg(long, default_value_t = 300)]
+    timeout: u64,
+    /// Run no model: see whether each test fails on the broken module and passes on the reference solution
+    #[arg(long)]
+    validate: bool,
+    /// More settings for the partner, as `flint exec -c` takes them
+    #[arg(short = 'c', value_name = "KEY=VALUE")]
+    config: Vec<String>,
+    /// Print only the results
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a set is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// `functions.py`, run with python3
+    Python,
+    /// A crate, run with cargo
+    Rust,
+}
+
+/// Runs the set.
+pub fn run(args: FixArgs) -> Result<()> {
+    let language = match args.lang {
+        Some(language) => language,
+        None => Language::of(&args.set)?,
+    };
+    let tasks = tasks::read(&args.set, language, args.docstring)?;
+    let place = tempfile::tempdir()?;
+    let grader = Grader::new(language, &place.path().join("grade"))?;
+    let chosen = tasks.iter().skip(args.skip).take(args.limit.unwrap_or(usize::MAX));
+    if args.validate {
+        return validate(&grader, chosen);
+    }
+    let partner = Partner::new(&args, language, place.path())?;
+    let mut results = Results::open(&args)?;
+    for task in chosen {
+        if results.has(&task.id) {
+            continue;
+        }
+        let line = partner.repair(task, &grader)?;
+        if !args.json {
+            println!("{}", shown(&line));
+        }
+        results.add(&task.id, line)?;
+    }
+    println!("{}", results.summary(&args, language));
+    Ok(())
+}
+
+impl Language {
+    fn of(set: &Path) -> Result<Self> {
+        let name = set.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let known = [("python", Self::Python), ("rust", Self::Rust)];
+        let found = known.into_iter().find(|(word, _)| name.contains(word)).map(|(_, language)| language);
+        found.context("the name of the set does not say its language; give --lang python or --lang rust")
+    }
+}
+
+/// Sees whether the set can be judged on this machine at all.
+fn validate<'a>(grader: &Grader, tasks: impl Iterator<Item = &'a Task>) -> Result<()> {
+    let (mut good, mut bad) = (0, Vec::new());
+    for task in tasks {
+        let broken = grader.passes(task, &task.module)?;
+        let reference = grader.passes(task, &task.reference())?;
+        if !broken.passed && reference.passed {
+            good += 1;
+        } else {
+            bad.push(json!({"task": task.id, "broken passes": broken.passed, "reference passes": reference.passed,
+                "output": reference.output}));
+        }
+    }
+    for line in &bad {
+        println!("{line}");
+    }
+    println!("{good} tasks can be judged, {} cannot", bad.len());
+    Ok(())
+}
+
+/// The real binary, with state and configuration of its own, so that the person's sessions and settings play no part.
+struct Partner<'a> {
+    args: &'a FixArgs,
+    language: Language,
+    place: &'a Path,
+}
+
+impl<'a> Partner<'a> {
+    fn new(args: &'a FixArgs, language: Language, place: &'a Path) -> Result<Self> {
+        crate::models::ensure(&args.model, false)?;
+        let partner = Self { args, language, place };
+        // The first request would otherwise count the time to load the model.
+        let folder = place.join("warm");
+        fs::create_dir_all(&folder)?;
+        let output = partner.flint(&folder).args(["exec", "--ephemeral", "-m", &args.model, "Say hello."]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "flint exec does not work here: {}", said.trim_end());
+        Ok(partner)
+    }
+
+    fn flint(&self, folder: &Path) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "flint".into()));
+        command.current_dir(folder).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
+        if let Some(home) = std::env::var_os("FLINT_HOME") {
+            // It would bring its own state and configuration; only its models are wanted.
+            let data = self.place.join("data");
+            let _ = fs::create_dir_all(&data);
+            let _ = std::os::unix::fs::symlink(home, data.join("flint"));
+            command.env_remove("FLINT_HOME").env("XDG_DATA_HOME", data);
+        }
+        command
+    }
+
+    /// Lets the partner repair one task, and judges what it left.
+    fn repair(&self, task: &Task, grader: &Grader) -> Result<Value> {
+        let folder = self.place.join("work");
+        let _ = fs::remove_dir_all(&folder);
+        task.write(&folder, &task.module, grader.lock())?;
+        let mut command = self.flint(&folder);
+        match self.args.candidates {
+            None => command.args(["exec", "--json"]),
+            Some(count) => {
+                let check = self.language.check();
+                command.args(["try", "--json", "--apply", "-n", &count.to_string(), "--check", check])
+            }
+        };
+        command.args(["--ephemeral", "-m", &self.args.model]);
+        for setting in &self.args.config {
+            command.args(["-c", setting]);
+        }
+        command.arg(self.language.prompt());
+        let ran = bounded_run(command, Duration::from_secs(self.args.timeout))?;
+        let module = fs::read_to_string(folder.join(self.language.module())).unwrap_or_default();
+        let changed = module != task.module;
+        let graded = grader.passes(task, &module)?;
+        let outcome = match (changed, ran.exit_code) {
+            (true, _) => "applied",
+            (false, Some(0)) if ran.wrote_the_same() => "unchanged",
+            (false, Some(0)) if !ran.said_why() => "silent",
+            (false, _) => "reported",
+        };
+        Ok(json!({"task": task.id, "passed": graded.passed, "outcome": outcome, "exit_code": ran.exit_code,
+            "seconds": (ran.seconds * 1e3).round() / 1e3, "bug": task.bug,
+            "why": if graded.passed { String::new() } else { graded.output },
+            "said": if changed { Vec::new() } else { ran.last_lines() }}))
+    }
+}
+
+impl Drop for Partner<'_> {
+    /// The private server of this run serves nobody else.
+    fn drop(&mut self) {
+        let _ = self.flint(self.place).arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A finished process.
+struct Ran {
+    exit_code: Option<i32>,
+    seconds: f64,
+    output: String,
+}
+
+impl Ran {
+    /// Whether the person was told that nothing was changed.
+    fn said_why(&self) -> bool {
+        self.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(|event| {
+            let failed = |item: &Value| item["status"] == "failed" || item["type"] == "error";
+            event["type"] == "turn.failed" || event["type"] == "error" || failed(&event["item"])
+        })
+    }
+
+    /// Whether the answer was applied and is what was there before.
+    fn wrote_the_same(&self) -> bool {
+        let lines = self.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut items = lines.map(|event| event["item"].clone());
+        items.any(|item| item["type"] == "file_change" && item["status"] == "completed")
+    }
+
+    fn last_lines(&self) -> Vec<&str> {
+        let lines: Vec<&str> = self.output.lines().collect();
+        lines[lines.len().saturating_sub(4)..].to_vec()
+    }
+}
+
+/// Runs a process to its end, or kills it.
+fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
+    let output = tempfile::NamedTempFile::new()?;
+    command.stdout(output.reopen()?).stderr(output.reopen()?);
+    let begun = Instant::now();
+    let mut child = command.spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if begun.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let output = String::from_utf8_lossy(&fs::read(output.path())?).into_owned();
+    Ok(Ran { exit_code: status.and_then(|status| status.code()), seconds: begun.elapsed().as_secs_f64(), output })
+}
+
+/// Results so far, in memory and in a file.
+struct Results {
+    lines: BTreeMap<String, Value>,
+    file: Option<fs::File>,
+}
+
+impl Results {
+    fn open(args: &FixArgs) -> Result<Self> {
+        let mut lines = BTreeMap::new();
+        let Some(path) = &args.out else { return Ok(Self { lines, file: None }) };
+        // A last line that was torn by a crash is run again.
+        let text = fs::read_to_string(path).unwrap_or_default();
+        for line in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            if let Some(task) = line["task"].as_str() {
+                lines.insert(task.to_owned(), line.clone());
+            }
+        }
+        let mut file = fs::File::options().create(true).append(true).open(path)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self { lines, file: Some(file) })
+    }
+
+    fn has(&self, task: &str) -> bool {
+        self.lines.contains_key(task)
+    }
+
+    fn add(&mut self, task: &str, line: Value) -> Result<()> {
+        if let Some(file) = &mut self.file {
+            writeln!(file, "{line}")?;
+        }
+        self.lines.insert(task.to_owned(), line);
+        Ok(())
+    }
+
+    fn summary(&self, args: &FixArgs, language: Language) -> Value {
+        let count = |test: &dyn Fn(&Value) -> bool| self.lines.values().filter(|line| test(line)).count();
+        let total = self.lines.len();
+        let passed = count(&|line| line["passed"] == true);
+        let mut seconds: Vec<f64> = self.lines.values().filter_map(|line| line["seconds"].as_f64()).collect();
+        seconds.sort_by(f64::total_cmp);
+        let share = 100.0 * passed as f64 / total.max(1) as f64;
+        json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
+            "model": args.model, "try": args.candidates, "docstring": args.docstring, "tasks": total, "passed": passed,
+            "pass@1 %": (share * 10.0).round() / 10.0,
+            "applied": count(&|line| line["outcome"] == "applied"),
+            "unchanged": count(&|line| line["outcome"] == "unchanged"),
+            "reported": count(&|line| line["outcome"] == "reported"),
+            "neither": count(&|line| line["outcome"] == "silent"),
+            "seconds p50": seconds.get(seconds.len() / 2), "seconds max": seconds.last(),
+            "cpu": crate::doctor::machine::cpu_name(), "cores": crate::load::cores()})
+    }
+}
+
+fn shown(line: &Value) -> String {
+    let passed = if line["passed"] == true { "passed" } else { "failed" };
+    format!(
+        "{:<12} {passed} {:<8} {:6.1} s",
+        line["task"].as_str().unwrap_or("?"),
+        line["outcome"].as_str().unwrap_or("?"),
+        line["seconds"].as_f64().unwrap_or(0.0)
+    )
+}

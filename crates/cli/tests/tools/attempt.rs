@@ -1,0 +1,108 @@
+//! `flint try` as a person runs it: the real binary, a folder, and a model that answers by the seed it is asked with.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
+
+const OLD: &str = "def double(a):\n    return a\n";
+const RIGHT: &str = "def double(a):\n    return 2 * a\n";
+const LONG: &str = "def double(a):\n    b = a\n    b += a\n    return b\n";
+const WRONG: &str = "def double(a):\n    return 3 * a\n";
+const CHECK: &str = "python3 -c 'from a import double; assert double(4) == 8'";
+
+/// A model that gives the candidate with seed N the Nth text.
+async fn model(texts: &'static [&'static str]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(connection(stream, texts));
+        }
+    });
+    port
+}
+
+async fn connection(stream: TcpStream, texts: &'static [&'static str]) {
+    let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
+    while let Some(Ok(message)) = socket.next().await {
+        let Message::Text(text) = message else { continue };
+        let request: Value = serde_json::from_str(&text).unwrap();
+        let seed = request["seed"].as_u64().unwrap() as usize;
+        let asked = request["input"].to_string();
+        assert!(asked.contains("Fix it"), "{asked}");
+        let text = match texts[seed - 1] {
+            "" => "I would rather not.".to_owned(),
+            code => format!("Here it is.\n\n```python\n{code}```\n"),
+        };
+        let item = json!({"type": "message", "id": "m", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": text}]});
+        let id = format!("resp_{seed}");
+        let events = [
+            json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress"}}),
+            json!({"type": "response.completed", "sequence_number": 1,
+                "response": {"id": id, "status": "completed", "output": [item]}}),
+        ];
+        for mut event in events {
+            if !request["stream_id"].is_null() {
+                event["stream_id"] = request["stream_id"].clone();
+            }
+            if socket.send(Message::text(event.to_string())).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn flint(folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flint"));
+    command.args(["try", "-m", "m", "-c", "model_provider=\"scripted\""]).args(arguments);
+    command.args(["-c", &format!("model_providers.scripted.base_url=\"http://127.0.0.1:{port}/v1\"")]);
+    command.args(["-c", "model_providers.scripted.supports_websockets=true", "--check", CHECK]);
+    command.arg("Fix it, so that @a.py really doubles.");
+    command.env("XDG_STATE_HOME", state).env("XDG_CONFIG_HOME", state).env_remove("FLINT_HOME");
+    command.current_dir(folder).stdin(std::process::Stdio::null());
+    tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn the_smallest_candidate_that_passes_is_offered_and_applied() {
+    let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = folder.path().join("a.py");
+    std::fs::write(&file, OLD).unwrap();
+    let port = model(&[WRONG, LONG, RIGHT, ""]).await;
+    let offered = flint(folder.path(), state.path(), port, &["-n", "4"]).await;
+    let (table, said) = (String::from_utf8_lossy(&offered.stdout), String::from_utf8_lossy(&offered.stderr));
+    assert_eq!(offered.status.code(), Some(0), "{table}{said}");
+    let line =
+        |number: usize| table.lines().nth(number).unwrap_or_else(|| panic!("no line {number}: {table}")).to_owned();
+    assert!(line(1).contains("check failed: AssertionError"), "{table}");
+    assert!(line(2).ends_with("passed") && line(3).starts_with('*') && line(3).ends_with("passed"), "{table}");
+    assert!(line(4).contains("not applied"), "{table}");
+    assert!(said.contains("--apply"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), OLD, "nothing is written before it is chosen");
+    let applied = flint(folder.path(), state.path(), port, &["-n", "4", "--apply"]).await;
+    assert_eq!(applied.status.code(), Some(0), "{}", String::from_utf8_lossy(&applied.stderr));
+    assert!(String::from_utf8_lossy(&applied.stdout).contains("+    return 2 * a"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), RIGHT);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the file");
+}
+
+#[tokio::test]
+async fn when_none_passes_the_person_is_told_where_the_evidence_is() {
+    let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("a.py"), OLD).unwrap();
+    let port = model(&[WRONG, "def double(a)\n"]).await;
+    let output = flint(folder.path(), state.path(), port, &["-n", "2", "--json", "--apply"]).await;
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(output.status.code(), Some(4), "{lines:#?}");
+    let why = lines.last().unwrap()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("none of 2 candidates passed"), "{why}");
+    let evidence = Path::new(why.split(" is in ").nth(1).unwrap());
+    assert!(std::fs::read_to_string(evidence.join("candidate-1/checks.txt")).unwrap().contains("AssertionError"));
+    assert_eq!(std::fs::read_to_string(folder.path().join("a.py")).unwrap(), OLD);
+}

@@ -1,0 +1,24 @@
+//! The tools, the tool loop and candidates with the real sandbox, whose helper is the real binary.
+#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+
+mod attempt;
+mod candidates;
+mod tool_loop;
+
+use std::path::Path;
+
+use agent::sandbox::{Enforcement, Mode, Sandbox, WorkspaceWrite};
+use agent::tools::Commands;
+
+/// Commands in the sandbox of this machine; without one, as a person would run them.
+fn commands() -> Commands {
+    let sandbox = Sandbox::detect_with(Path::new(env!("CARGO_BIN_EXE_flint")));
+    let mode = match sandbox.enforcement() {
+        Enforcement::None { why } => {
+            eprintln!("no sandbox here, so commands run without: {why}");
+            Mode::DangerFullAccess
+        }
+        _ => Mode::WorkspaceWrite,
+    };
+    Commands::new(mode, WorkspaceWrite::default(), Vec::new()).with_sandbox(sandbox)
+}
