@@ -10,6 +10,7 @@ pub mod error;
 pub mod fields;
 pub mod infill;
 pub mod messages;
+pub mod prediction;
 mod raw;
 pub mod responses;
 pub mod sampling;

@@ -17,6 +17,11 @@ impl RawJson {
         Self(text.into())
     }
 
+    /// The text.
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
     /// The value.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()
@@ -27,6 +32,12 @@ impl Default for RawJson {
     /// An empty list.
     fn default() -> Self {
         Self::new(&Value::Array(Vec::new()))
+    }
+}
+
+impl From<Box<RawValue>> for RawJson {
+    fn from(text: Box<RawValue>) -> Self {
+        Self(text.into())
     }
 }
 

@@ -55,6 +55,8 @@ struct Report {
     cores: usize,
     kernels: Result<&'static str, String>,
     kernels_available: Vec<&'static str>,
+    card: Result<cuda::Facts, cuda::Error>,
+    compiler: Result<(i32, i32), cuda::Error>,
     memory_total: Option<u64>,
     memory_available: Option<u64>,
     huge_pages: Option<String>,
@@ -80,6 +82,8 @@ impl Report {
             cores,
             kernels: Kernels::best().map(|kernels| kernels.name).map_err(|error| error.to_string()),
             kernels_available: Kernels::available().iter().map(|kernels| kernels.name).collect(),
+            card: cuda::Device::open(0).map(|device| device.facts().clone()),
+            compiler: cuda::nvrtc_version(),
             memory_total: machine::memory("MemTotal"),
             memory_available: machine::memory("MemAvailable"),
             huge_pages: machine::huge_pages(),
@@ -106,6 +110,12 @@ impl Report {
                 },
             ),
             Ok(_) => {}
+        }
+        match (&self.card, &self.compiler) {
+            // A machine without a card is not a broken one.
+            (Err(cuda::Error::NoDriver | cuda::Error::NoCard), _) | (Ok(_), Ok(_)) => {}
+            (Err(error), _) => note(error.to_string(), "models run on the CPU until then".to_owned()),
+            (Ok(card), Err(error)) => note(error.to_string(), format!("until then {} is not used", card.name)),
         }
         if self.huge_pages.as_deref() == Some("never") {
             let file = machine::HUGE_PAGES;
@@ -172,6 +182,7 @@ impl Report {
         line("huge pages", &self.huge_pages.clone().unwrap_or_else(unknown));
         let (one, all) = (self.bandwidth_one_gb_s, self.bandwidth_all_gb_s);
         line("bandwidth", &format!("{one:.1} GB/s with one thread, {all:.1} GB/s with {}", self.cores));
+        line("card", &self.card_text());
         line("store", &format!("{}, {} free", self.store.display(), bytes(self.store_free)));
         for (index, model) in self.models.iter().enumerate() {
             let state = if model.damage.is_some() { " (damaged)" } else { "" };
@@ -191,6 +202,32 @@ impl Report {
         text
     }
 
+    fn card_text(&self) -> String {
+        let compiler = match &self.compiler {
+            Ok((major, minor)) => format!("NVRTC {major}.{minor}"),
+            Err(_) => "no NVRTC".to_owned(),
+        };
+        match &self.card {
+            Ok(card) => {
+                let (memory, (major, minor)) = (format_bytes(card.memory_bytes as u64), card.capability);
+                let driver = format!("{}.{}", card.driver / 1000, card.driver % 1000 / 10);
+                format!("{}, {memory}, compute capability {major}.{minor}, CUDA {driver}, {compiler}", card.name)
+            }
+            Err(cuda::Error::NoDriver) => "none (no NVIDIA driver)".to_owned(),
+            Err(cuda::Error::NoCard) => "none".to_owned(),
+            Err(error) => format!("not usable: {error}"),
+        }
+    }
+
+    fn card_json(&self) -> Value {
+        let compiler = self.compiler.as_ref().ok().map(|(major, minor)| format!("{major}.{minor}"));
+        match &self.card {
+            Ok(card) => json!({ "name": card.name, "memory_bytes": card.memory_bytes,
+                "capability": [card.capability.0, card.capability.1], "driver": card.driver, "nvrtc": compiler }),
+            Err(error) => json!({ "name": null, "why": error.to_string(), "nvrtc": compiler }),
+        }
+    }
+
     fn json(&self) -> Value {
         let models = self.models.iter().map(
             |model| json!({ "name": model.name, "bytes": model.bytes, "path": model.path, "damage": model.damage }),
@@ -201,6 +238,7 @@ impl Report {
             "version": env!("CARGO_PKG_VERSION"),
             "cpu": { "name": self.cpu, "cores": self.cores, "features": self.features },
             "kernels": { "chosen": self.kernels.clone().ok(), "available": self.kernels_available },
+            "card": self.card_json(),
             "memory": { "total_bytes": self.memory_total, "available_bytes": self.memory_available },
             "huge_pages": self.huge_pages,
             "bandwidth": { "one_thread_gb_s": self.bandwidth_one_gb_s, "all_threads_gb_s": self.bandwidth_all_gb_s },

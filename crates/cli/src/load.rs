@@ -12,10 +12,11 @@ use clap::Args;
 use engine::{Engine, EngineHandle, EngineOptions, SnapshotOptions};
 use kernels::{Kernels, KvType};
 use model::gguf::Gguf;
-use model::{Backend, Config, ConfigOptions, CpuModel, CpuOptions};
+use model::{Backend, Config, ConfigOptions, CpuOptions};
 use serde_json::{Value, json};
 use text::{ChatTemplate, TextError, Tokenizer};
 
+use crate::device::{self, DeviceChoice, Opened, device_choice};
 use crate::models;
 
 /// Context that is made room for unless asked otherwise. Longer ones exist, but answers that far in are slow on a CPU.
@@ -40,6 +41,9 @@ pub struct LoadOptions {
 /// How any model is loaded.
 #[derive(Clone, Debug, Args)]
 pub struct LoadHow {
+    /// Where to compute: cpu, cuda, cuda:N, or auto for a card if there is one that can
+    #[arg(long, default_value = "auto", value_parser = device_choice, env = "FLINT_DEVICE")]
+    pub device: DeviceChoice,
     /// Threads that compute [default: all cores]
     #[arg(long)]
     pub threads: Option<NonZeroUsize>,
@@ -49,6 +53,9 @@ pub struct LoadHow {
     /// How keys and values are stored: f16, or q8 for half the memory
     #[arg(long = "kv", value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub kv_type: KvType,
+    /// A smaller model of the same family that proposes what the model may say; it never changes the answer
+    #[arg(long, value_name = "NAME")]
+    pub draft_model: Option<String>,
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
@@ -74,8 +81,8 @@ pub struct Facts {
     pub path: PathBuf,
     /// The model's shape.
     pub config: Config,
-    /// The kernels in use.
-    pub kernels: &'static str,
+    /// The CPU kernels in use, or the card.
+    pub kernels: String,
     /// Threads that compute.
     pub threads: usize,
     /// How keys and values are stored.
@@ -114,15 +121,19 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
     let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
     let threads = options.how.threads.map_or_else(cores, NonZeroUsize::get);
     let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
-    let model = CpuModel::load(&path, cpu).with_context(loading)?;
-    let bytes_per_token = model.info().bytes_per_token;
-    let engine = start_engine(model, &tokenizer, snapshots)?;
+    let Opened { backend, kernels, .. } = device::open(&path, options.how.device, cpu).with_context(loading)?;
+    let bytes_per_token = backend.info().bytes_per_token;
+    let draft_model = match &options.how.draft_model {
+        Some(name) => Some(load_draft_model(name, &tokenizer, &options.how, cpu)?),
+        None => None,
+    };
+    let engine = start_engine(backend, draft_model, &tokenizer, snapshots)?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     let facts = Facts {
         name,
         path,
         config,
-        kernels: kernels.name,
+        kernels,
         threads,
         kv_type: options.how.kv_type,
         kv_tokens,
@@ -139,7 +150,8 @@ pub fn cores() -> usize {
 
 /// An engine on a model. Its usual limits hold; it never steps more rows than the model takes.
 fn start_engine(
-    model: CpuModel,
+    model: Box<dyn Backend>,
+    draft_model: Option<Box<dyn Backend>>,
     tokenizer: &Tokenizer,
     snapshots: Option<SnapshotOptions>,
 ) -> anyhow::Result<EngineHandle> {
@@ -147,7 +159,27 @@ fn start_engine(
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
     let options = EngineOptions { token_bytes, snapshots, ..EngineOptions::default() };
-    Ok(Engine::start(Box::new(model), options)?)
+    Ok(Engine::start_with_draft_model(model, draft_model, options)?)
+}
+
+/// A model that drafts for another: every token id must stand for the same text in both.
+fn load_draft_model(
+    name: &str,
+    tokenizer: &Tokenizer,
+    how: &LoadHow,
+    cpu: CpuOptions,
+) -> anyhow::Result<Box<dyn Backend>> {
+    let path = models::ensure(name, how.offline)?;
+    let loading = || format!("the draft model {name} cannot be loaded");
+    let drafts = Tokenizer::from_gguf(&Gguf::open(&path).with_context(loading)?).with_context(loading)?;
+    let (ours, theirs) = (tokenizer.vocabulary(), drafts.vocabulary());
+    let same = |id: u32| ours.token_bytes(id) == theirs.token_bytes(id);
+    let count = u32::try_from(ours.len()).context("the vocabulary has more tokens than ids")?;
+    if ours.len() != theirs.len() || !(0..count).all(same) {
+        bail!("{name} cannot draft for this model: their tokens differ; choose a smaller model of the same family");
+    }
+    let cpu = CpuOptions { kv_tokens: cpu.kv_tokens / KV_CONTEXTS, config: ConfigOptions::default(), ..cpu };
+    Ok(device::open(&path, how.device, cpu).with_context(loading)?.backend)
 }
 
 fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize> {

@@ -4,6 +4,7 @@ mod attempt;
 mod bandwidth;
 mod bench;
 mod config;
+mod device;
 mod doctor;
 mod exec;
 mod load;
@@ -12,6 +13,7 @@ mod partner;
 mod run;
 mod sandbox;
 mod screen;
+mod selftest;
 mod serve;
 
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ enum Command {
     Config(config::ConfigArgs),
     /// Run one command in the sandbox, or say what it enforces here
     Sandbox(sandbox::SandboxArgs),
+    /// Compare every kernel of a device with its oracle
+    Selftest(selftest::SelftestArgs),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sandbox(args) => sandbox::run(args),
+        Command::Selftest(args) => selftest::run(args).map(|()| ExitCode::SUCCESS),
     })
 }
 

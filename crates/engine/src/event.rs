@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::block_pool::Miss;
+use crate::draft::DraftCounts;
 
 /// Names one accepted request for as long as the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +49,9 @@ pub struct TokenOut {
 /// How a sequence ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
+    /// The list the request came with, prompt first, given back with all that was generated, so that nobody has to keep
+    /// a copy of a long prompt.
+    pub tokens: Vec<u32>,
     /// Why.
     pub reason: FinishReason,
     /// Bytes that precede a stop string inside the token where it began.
@@ -110,10 +114,8 @@ pub struct Usage {
     pub cached: usize,
     /// Tokens generated, including a stop token and those of a stop string.
     pub generated: usize,
-    /// Tokens proposed by the drafter, or forced by the constraint, and verified.
-    pub drafted: usize,
-    /// How many of those were what the model would have said.
-    pub accepted: usize,
+    /// Tokens that were proposed and verified, and how many were what the model would have said.
+    pub drafts: DraftCounts,
 }
 
 /// Time spent on a sequence. A part it never reached is zero.

@@ -31,6 +31,14 @@ pub enum StartError {
     /// No thread.
     #[error("no thread for the engine")]
     Thread(#[source] std::io::Error),
+    /// The draft model knows other tokens.
+    #[error("the draft model has {draft_vocab} tokens and the model {vocab}; choose one of the same family")]
+    DraftVocabulary {
+        /// Token ids of the model.
+        vocab: usize,
+        /// Token ids of the draft model.
+        draft_vocab: usize,
+    },
     /// No place for snapshots.
     #[error("the snapshot directory {} cannot be used; choose another or turn snapshots off", .directory.display())]
     Snapshots {
@@ -45,7 +53,22 @@ pub enum StartError {
 impl Engine {
     /// Starts the thread that owns `backend` until the last handle is dropped.
     pub fn start(backend: Box<dyn Backend>, options: EngineOptions) -> Result<EngineHandle, StartError> {
+        Self::start_with_draft_model(backend, None, options)
+    }
+
+    /// The same with a smaller model that proposes what the larger one may say. Both must mean the same by every token
+    /// id, which only the caller can know; here their numbers of ids are compared.
+    pub fn start_with_draft_model(
+        backend: Box<dyn Backend>,
+        draft_model: Option<Box<dyn Backend>>,
+        options: EngineOptions,
+    ) -> Result<EngineHandle, StartError> {
         let info = backend.info().clone();
+        if let Some(draft_vocab) = draft_model.as_ref().map(|model| model.info().vocab)
+            && draft_vocab != info.vocab
+        {
+            return Err(StartError::DraftVocabulary { vocab: info.vocab, draft_vocab });
+        }
         let tokens_max = info.context.min(info.blocks * BLOCK);
         let has_token_bytes = !TokenBytes::is_empty(&options.token_bytes);
         let bounds = Bounds { vocab: info.vocab, tokens_max, has_token_bytes };
@@ -56,7 +79,9 @@ impl Engine {
         let runner_options = options.clone();
         let thread = std::thread::Builder::new()
             .name("flint-engine".into())
-            .spawn(move || Runner::new(backend, &runner_options, tokens_max, runner_shared, snapshots).run())
+            .spawn(move || {
+                Runner::new(backend, draft_model, &runner_options, tokens_max, runner_shared, snapshots).run()
+            })
             .map_err(StartError::Thread)?;
         let owner = Owner { shared, store, thread: Mutex::new(Some(thread)), info, options, bounds };
         Ok(EngineHandle { owner: Arc::new(owner) })

@@ -53,7 +53,10 @@ mod token_bytes;
 
 pub use block_pool::{BlockCopy, BlockCounts, BlockPool, BlockTable, Miss, Prefix, blocks_for};
 pub use constraint::Constraint;
-pub use draft::{Drafter, NgramDrafter};
+pub use draft::{
+    DraftCount, DraftCounts, DraftKind, Drafter, Drafting, NgramDrafter, PREDICTION_TOKENS_MAX, Prediction,
+    PredictionDrafter,
+};
 pub use event::{ErrorKind, Event, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 pub use handle::{Engine, EngineHandle, StartError};
 pub use options::EngineOptions;

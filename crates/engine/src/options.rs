@@ -18,7 +18,7 @@ pub struct EngineOptions {
     pub step_rows_busy: usize,
     /// Rows of one step that background work may use while interactive work runs. 0 makes it wait.
     pub background_rows: usize,
-    /// Most drafted tokens verified per sequence and step.
+    /// Most drafted tokens verified per sequence and step; 0 is plain decoding. How many are worth it is measured.
     pub draft_max: usize,
     /// Most tokens a reader may leave unread before its sequence ends with `SlowReader`.
     pub stream_tokens_max: usize,
@@ -38,7 +38,7 @@ impl Default for EngineOptions {
             step_rows_idle: 512,
             step_rows_busy: 64,
             background_rows: 0,
-            draft_max: 16,
+            draft_max: 64,
             stream_tokens_max: 8192,
             token_bytes: Arc::default(),
             seed: 0,

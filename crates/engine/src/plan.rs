@@ -15,7 +15,8 @@ pub(crate) struct Wish {
     pub lane: Lane,
     /// Tokens not in the KV blocks: 1 is decoding, more is reading a prompt.
     pub pending: usize,
-    pub drafts: bool,
+    /// Tokens proposed for it.
+    pub drafts: usize,
 }
 
 /// What it gets.
@@ -33,7 +34,6 @@ pub(crate) struct RowLimits {
     pub idle: usize,
     pub busy: usize,
     pub background: usize,
-    pub draft: usize,
 }
 
 /// Plans steps; owns the buffers that takes.
@@ -68,7 +68,7 @@ impl Planner {
             } else if decoding < cap {
                 grants[index].rows = 1;
                 decoding += 1;
-                drafting += usize::from(wish.drafts);
+                drafting += wish.drafts;
             }
         }
         let budget = if decoding > 0 { limits.busy } else { limits.idle };
@@ -76,15 +76,15 @@ impl Planner {
         let mut spare = budget.saturating_sub(decoding).max(least).min(cap - decoding);
         let mut used = decoding;
         let draft_rows = if prompts.is_empty() { spare } else { spare / 2 };
-        if let Some(share) = draft_rows.checked_div(drafting) {
-            let each = share.min(limits.draft);
+        if drafting > 0 {
             for (grant, wish) in grants.iter_mut().zip(wishes.iter()) {
-                if wish.lane == lane && wish.drafts && wish.pending == 1 && grant.rows == 1 {
-                    grant.draft_max = each;
+                if wish.lane == lane && wish.pending == 1 && grant.rows == 1 {
+                    // All of it when there is room for all, otherwise in proportion.
+                    grant.draft_max = wish.drafts.min(wish.drafts * draft_rows / drafting);
+                    spare -= grant.draft_max;
+                    used += grant.draft_max;
                 }
             }
-            spare -= each * drafting;
-            used += each * drafting;
         }
         // Shortest first, each at most an equal share of what is left: what a short one does not need flows on.
         prompts.sort_unstable_by_key(|&index| (wishes[index].pending, index));
@@ -105,14 +105,14 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: RowLimits = RowLimits { rows_max: 512, idle: 512, busy: 64, background: 0, draft: 16 };
+    const LIMITS: RowLimits = RowLimits { rows_max: 512, idle: 512, busy: 64, background: 0 };
 
-    /// `i`/`b` is the lane, the number the pending tokens, `+` a drafter: `"i1+ b40"`.
+    /// `i`/`b` is the lane, the number the pending tokens, `+` tokens drafted: `"i1+16 b40"`.
     fn wishes(text: &str) -> Vec<Wish> {
         let wish = |word: &str| Wish {
             lane: if word.starts_with('i') { Lane::Interactive } else { Lane::Background },
-            pending: word[1..].trim_end_matches('+').parse().unwrap(),
-            drafts: word.ends_with('+'),
+            pending: word[1..].split('+').next().unwrap().parse().unwrap(),
+            drafts: word.split('+').nth(1).map_or(0, |count| count.parse().unwrap()),
         };
         text.split_whitespace().map(wish).collect()
     }
@@ -129,11 +129,13 @@ mod tests {
         check("i4000 i1", LIMITS, &[(63, 0), (1, 0)]);
         check("i4000 i10", LIMITS, &[(502, 0), (10, 0)]);
         check("i300 i300", RowLimits { rows_max: 100, ..LIMITS }, &[(50, 0), (50, 0)]);
-        check("i1+", LIMITS, &[(1, 16)]);
-        check("i1+ i1 i4000", LIMITS, &[(1, 16), (1, 0), (46, 0)]);
+        check("i1+16", LIMITS, &[(1, 16)]);
+        check("i1+80", LIMITS, &[(1, 63)]);
+        check("i1+16 i1 i4000", LIMITS, &[(1, 16), (1, 0), (46, 0)]);
+        check("i1+60 i1+20 i4000", LIMITS, &[(1, 23), (1, 7), (32, 0)]);
         check("b1 i1 b4000", LIMITS, &[(0, 0), (1, 0), (0, 0)]);
         check("b1 i1 b4000", RowLimits { background: 4, ..LIMITS }, &[(1, 0), (1, 0), (3, 0)]);
-        check("b1+ b4000", LIMITS, &[(1, 16), (47, 0)]);
+        check("b1+16 b4000", LIMITS, &[(1, 16), (47, 0)]);
         check("i1 i1 i1 i9", RowLimits { busy: 2, ..LIMITS }, &[(1, 0), (1, 0), (1, 0), (8, 0)]);
         check("i1 i1 i1", RowLimits { rows_max: 2, ..LIMITS }, &[(1, 0), (1, 0), (0, 0)]);
     }
@@ -141,10 +143,10 @@ mod tests {
     proptest! {
         #[test]
         fn never_more_than_the_backend_takes_and_never_nothing(
-            parts in prop::collection::vec((any::<bool>(), 1usize..700, any::<bool>()), 1..40),
-            rows_max in 1usize..600, busy in 1usize..100, background in 0usize..20, draft in 0usize..32,
+            parts in prop::collection::vec((any::<bool>(), 1usize..700, 0usize..80), 1..40),
+            rows_max in 1usize..600, busy in 1usize..100, background in 0usize..20,
         ) {
-            let limits = RowLimits { rows_max, idle: 512, busy, background, draft };
+            let limits = RowLimits { rows_max, idle: 512, busy, background };
             let wish = |(interactive, pending, drafts)| {
                 let lane = if interactive { Lane::Interactive } else { Lane::Background };
                 Wish { lane, pending, drafts }
@@ -155,7 +157,7 @@ mod tests {
             prop_assert!(total <= rows_max && total > 0);
             for (grant, wish) in planner.grants.iter().zip(&planner.wishes) {
                 prop_assert!(grant.rows <= wish.pending);
-                prop_assert!(grant.draft_max == 0 || (grant.rows == 1 && wish.drafts));
+                prop_assert!(grant.draft_max == 0 || (grant.rows == 1 && grant.draft_max <= wish.drafts));
             }
         }
     }

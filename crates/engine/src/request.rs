@@ -1,7 +1,7 @@
 //! What a caller asks for, checked once at the door so that nothing behind it sees unchecked input.
 
 use crate::constraint::Constraint;
-use crate::draft::Drafter;
+use crate::draft::{Drafter, Drafting};
 use crate::event::ErrorKind;
 
 /// Most stop strings one request may carry.
@@ -97,7 +97,9 @@ pub struct Request {
     pub stop_strings: Vec<Vec<u8>>,
     /// Scheduling class.
     pub lane: Lane,
-    /// Proposes tokens to verify; never changes the output.
+    /// Who may propose tokens to verify; never changes the output.
+    pub drafting: Drafting,
+    /// A drafter of the caller's own, asked instead of those and as far as the options allow, whether it pays or not.
     pub drafter: Option<Box<dyn Drafter>>,
     /// Restricts which tokens may be picked.
     pub constraint: Option<Box<dyn Constraint>>,
@@ -116,6 +118,7 @@ impl Request {
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             lane: Lane::default(),
+            drafting: Drafting::default(),
             drafter: None,
             constraint: None,
             on_ready: None,
@@ -129,8 +132,10 @@ impl Request {
         if self.prompt.len() >= bounds.tokens_max {
             return Err(SubmitError::TooLong { tokens: self.prompt.len(), limit: bounds.tokens_max.saturating_sub(1) });
         }
-        let bias = self.sampling.logit_bias.iter().map(|(token, _)| token);
-        if let Some(&token) = self.prompt.iter().chain(bias).find(|&&t| t as usize >= bounds.vocab) {
+        let bias = self.sampling.logit_bias.iter().map(|(token, _)| *token).max();
+        // The largest tells about all of them, and is found several tokens at a time.
+        if let Some(token) = self.prompt.iter().copied().max().max(bias).filter(|&token| token as usize >= bounds.vocab)
+        {
             return Err(SubmitError::UnknownToken { token, vocab: bounds.vocab });
         }
         self.check_stops(bounds)?;

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use model::{Backend, Chunk, Want};
 
+use crate::draft::DraftModel;
 use crate::event::{ErrorKind, FinishReason, TokenOut};
 use crate::handle::Shared;
 use crate::plan::RowLimits;
 use crate::request::Lane;
 use crate::sampler::Scratch;
 use crate::scheduler::Scheduler;
-use crate::sequence::{End, Intake, Sequence};
+use crate::sequence::{End, Intake, Limits, Rows, Sequence};
 use crate::snapshot::Snapshots;
 use crate::stats::Stats;
 use crate::{EngineOptions, TokenBytes};
@@ -34,11 +35,13 @@ pub(crate) struct Runner {
     stats: Stats,
     /// When there was last a sequence.
     resting_since: Instant,
-    vocab: usize,
-    tokens_max: usize,
+    limits: Limits,
     token_bytes: Arc<TokenBytes>,
+    /// Whether the last step left picks of the backend instead of logits.
+    picked: bool,
     // Buffers that live as long as the thread.
     logits: Vec<f32>,
+    picks: Vec<u32>,
     scratch: Scratch,
     out: Vec<TokenOut>,
     arrived: Vec<Sequence>,
@@ -48,6 +51,7 @@ pub(crate) struct Runner {
 impl Runner {
     pub fn new(
         backend: Box<dyn Backend>,
+        draft_model: Option<Box<dyn Backend>>,
         options: &EngineOptions,
         tokens_max: usize,
         shared: Arc<Shared>,
@@ -59,22 +63,23 @@ impl Runner {
             idle: options.step_rows_idle,
             busy: options.step_rows_busy,
             background: options.background_rows,
-            draft: options.draft_max,
         };
-        let mut scheduler = Scheduler::new(info.blocks, limits, options.running_max);
+        let mut scheduler = Scheduler::new(info.blocks, limits, options.running_max, options.draft_max);
+        scheduler.gate.model = draft_model.map(DraftModel::new);
         if let Some(snapshots) = snapshots {
             scheduler.use_snapshots(snapshots);
         }
         Self {
             scheduler,
-            vocab: info.vocab,
-            tokens_max,
+            limits: Limits { vocab: info.vocab, tokens_max },
             token_bytes: Arc::clone(&options.token_bytes),
             backend,
             shared,
             stats: Stats::default(),
             resting_since: Instant::now(),
+            picked: false,
             logits: Vec::new(),
+            picks: Vec::new(),
             scratch: Scratch::default(),
             out: Vec::new(),
             arrived: Vec::new(),
@@ -131,30 +136,66 @@ impl Runner {
             stats.cached_tokens += sequence.usage.cached as u64;
             shared.left_queue(sequence.id, sequence.lane);
         });
-        self.scheduler.schedule(self.vocab, self.tokens_max);
+        self.scheduler.schedule(&self.limits);
         self.scheduler.save_evicted(self.backend.as_ref());
         if self.scheduler.running.iter().any(|sequence| sequence.rows > 0) {
+            let begun = Instant::now();
+            let shape = self.step_shape();
             match self.forward() {
-                Ok(()) => self.absorb(),
+                Ok(()) => {
+                    self.absorb();
+                    self.learn(shape, begun.elapsed().as_secs_f64());
+                }
                 Err(end) => self.fail_step(&end),
             }
         }
         self.release_ended();
     }
 
+    /// Runs the step. Where every sequence takes the likeliest token and nothing else, the backend may pick it.
     fn forward(&mut self) -> Result<(), End> {
+        let plain = self.scheduler.running.iter().all(|sequence| sequence.rows == 0 || sequence.takes_likeliest());
         let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
         let begun = Instant::now();
-        let result = self.backend.forward(&batch, &mut self.logits);
+        let result = match plain {
+            true => self.backend.pick(&batch, &mut self.picks),
+            false => Ok(false),
+        };
+        let result = match result {
+            Ok(false) => self.backend.forward(&batch, &mut self.logits).map(|()| false),
+            result => result,
+        };
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();
         self.stats.steps += 1;
         let wanted: usize = batch.iter().map(rows_wanted).sum();
-        result.map_err(|error| End::error(ErrorKind::Device, error))?;
-        if self.logits.len() != wanted * self.vocab {
-            return Err(End::error(ErrorKind::Internal, "the backend returned the wrong number of logits"));
+        self.picked = result.map_err(|error| End::error(ErrorKind::Device, error))?;
+        let right = match self.picked {
+            true => self.picks.len() == wanted,
+            false => self.logits.len() == wanted * self.limits.vocab,
+        };
+        if !right {
+            return Err(End::error(ErrorKind::Internal, "the backend returned the wrong number of rows"));
         }
         Ok(())
+    }
+
+    /// Rows of the step, and how many of them read prompts.
+    fn step_shape(&self) -> (usize, usize) {
+        let stepped = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0);
+        stepped.fold((0, 0), |(rows, reading), sequence| {
+            let reads = if sequence.chunk().want == Want::All || sequence.rows == 1 { 0 } else { sequence.rows };
+            (rows + sequence.rows, reading + reads)
+        })
+    }
+
+    /// Learns what steps cost: sampling included, since drafted rows are sampled too.
+    fn learn(&mut self, (rows, reading): (usize, usize), seconds: f64) {
+        match reading {
+            0 => self.scheduler.gate.costs.observe(rows, seconds),
+            _ if 2 * reading > rows => self.scheduler.gate.costs.observe_prompt(rows, seconds),
+            _ => {}
+        }
     }
 
     /// Hands every sequence its rows of logits and publishes what it picks.
@@ -167,31 +208,38 @@ impl Runner {
                 continue;
             }
             let chunk = sequence.chunk();
-            let length = rows_wanted(&chunk) * self.vocab;
+            let wanted = offset..offset + rows_wanted(&chunk);
             let reading = sequence.pending() > 1 || sequence.usage.generated == 0;
             if reading && chunk.want != Want::All {
                 self.stats.prompt_tokens += chunk.tokens.len() as u64;
             }
-            let logits = &mut self.logits[offset..offset + length];
-            offset += length;
-            let before = sequence.usage;
+            offset = wanted.end;
+            let vocab = self.limits.vocab;
+            let rows = match self.picked {
+                true => Rows::Picks(&self.picks[wanted]),
+                false => Rows::Logits(&mut self.logits[wanted.start * vocab..wanted.end * vocab]),
+            };
+            let before = sequence.usage.generated;
             let mut intake = Intake {
-                vocab: self.vocab,
-                tokens_max: self.tokens_max,
+                limits: self.limits,
+                gate: &mut self.scheduler.gate,
+                drafts: &mut self.stats.drafts,
                 token_bytes: &self.token_bytes,
                 scratch: &mut self.scratch,
                 out: &mut self.out,
             };
-            let mut end = sequence.absorb(logits, &mut intake);
-            self.stats.generated_tokens += (sequence.usage.generated - before.generated) as u64;
-            self.stats.drafted_tokens += (sequence.usage.drafted - before.drafted) as u64;
-            self.stats.accepted_tokens += (sequence.usage.accepted - before.accepted) as u64;
-            if sequence.publish(&mut self.out).is_err() {
+            let end = sequence.absorb(rows, &mut intake);
+            self.stats.generated_tokens += (sequence.usage.generated - before) as u64;
+            let mut end = sequence.failure().or(end);
+            if end.is_none() && sequence.publish(&mut self.out).is_err() {
                 self.out.clear();
                 end = Some(FinishReason::SlowReader.into());
             }
-            match sequence.failure().or(end) {
-                Some(end) => self.ended.push((self.scheduler.running.remove(index), end)),
+            match end {
+                Some(mut end) => {
+                    end.tokens.append(&mut self.out);
+                    self.ended.push((self.scheduler.running.remove(index), end));
+                }
                 None => {
                     self.scheduler.pool.commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
                     index += 1;

@@ -111,6 +111,17 @@ impl Sampler {
         Ok(TokenOut { id, logprob: Some(row[id as usize] - log_sum), top })
     }
 
+    /// Whether a pick is the likeliest token of its row, unchanged, and nothing else is asked of the row.
+    pub fn takes_likeliest(&self) -> bool {
+        let Sampling { presence_penalty, frequency_penalty, .. } = self.settings;
+        self.settings.temperature < TEMPERATURE_MIN
+            && self.settings.logit_bias.is_empty()
+            && self.settings.logprobs.is_none()
+            && presence_penalty == 0.0
+            && frequency_penalty == 0.0
+            && !self.penalises_repetition()
+    }
+
     /// Counts the last of `tokens`, which was just generated.
     pub fn accept(&mut self, tokens: &[u32]) {
         let Some((&token, before)) = tokens.split_last() else {

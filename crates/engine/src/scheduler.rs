@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 use model::{BLOCK, Backend};
 
 use crate::block_pool::{BlockPool, Prefix, blocks_for};
+use crate::draft::{Gate, StepSoFar};
 use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
 use crate::request::Lane;
-use crate::sequence::{End, Sequence};
+use crate::sequence::{End, Limits, Sequence};
 use crate::snapshot::Snapshots;
 
 mod snapshots;
@@ -25,6 +26,8 @@ pub(crate) struct Scheduler {
     pub pool: BlockPool,
     pub running: Vec<Sequence>,
     pub preemptions: u64,
+    /// Decides what is drafted.
+    pub gate: Gate,
     /// By lane, in order of submission.
     waiting: [VecDeque<Sequence>; 2],
     /// Left their queue to wait for saved blocks; see the module `snapshots`.
@@ -33,14 +36,16 @@ pub(crate) struct Scheduler {
     planner: Planner,
     limits: RowLimits,
     running_max: usize,
+    draft_max: usize,
 }
 
 impl Scheduler {
-    pub fn new(blocks: usize, limits: RowLimits, running_max: usize) -> Self {
+    pub fn new(blocks: usize, limits: RowLimits, running_max: usize, draft_max: usize) -> Self {
         Self {
             pool: BlockPool::new(blocks),
             running: Vec::new(),
             preemptions: 0,
+            gate: Gate::default(),
             waiting: Default::default(),
             restoring: Vec::new(),
             snapshots: None,
@@ -48,6 +53,7 @@ impl Scheduler {
             limits,
             // Every running sequence can have a row in every step.
             running_max: running_max.clamp(1, limits.rows_max.max(1)),
+            draft_max,
         }
     }
 
@@ -140,8 +146,9 @@ impl Scheduler {
     }
 
     /// Decides how many rows each running sequence gets in the next step, and makes room for them.
-    pub fn schedule(&mut self, vocab: usize, tokens_max: usize) {
-        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.may_draft() };
+    pub fn schedule(&mut self, limits: &Limits) {
+        self.propose(limits);
+        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.proposed() };
         self.planner.wishes.clear();
         self.planner.wishes.extend(self.running.iter().map(wish));
         self.planner.plan(&self.limits);
@@ -156,10 +163,7 @@ impl Scheduler {
             }
         }
         for index in 0..self.running.len() {
-            let draft_max = self.planner.grants[index].draft_max;
-            if draft_max > 0 && self.running[index].rows > 0 {
-                self.draft(index, draft_max, vocab, tokens_max);
-            }
+            self.draft(index, self.planner.grants[index].draft_max);
         }
         self.requeue_preempted();
     }
@@ -263,15 +267,24 @@ impl Scheduler {
         }
     }
 
-    /// Adds drafted rows, as many as blocks can be found for without taking any from another sequence.
-    fn draft(&mut self, index: usize, draft_max: usize, vocab: usize, tokens_max: usize) {
-        let sequence = &mut self.running[index];
-        let proposed = sequence.propose(draft_max, vocab, tokens_max);
-        if proposed > 0 {
-            let base = sequence.kv_len + sequence.rows;
-            self.pool.reserve(&mut sequence.table, base + proposed);
-            let room = sequence.table.blocks().len() * BLOCK - base;
-            sequence.add_draft(proposed.min(room));
+    /// Lets every sequence that decodes propose what it would add to the step.
+    fn propose(&mut self, limits: &Limits) {
+        let decoding = self.running.iter().filter(|sequence| sequence.pending() == 1).count();
+        let mut step = StepSoFar { rows: decoding, tokens: decoding as f64, decoding };
+        for sequence in &mut self.running {
+            sequence.propose(self.draft_max, limits, &mut step, &mut self.gate);
         }
+    }
+
+    /// Adds drafted rows, as many as blocks can be found for without taking any from another sequence.
+    fn draft(&mut self, index: usize, granted: usize) {
+        let sequence = &mut self.running[index];
+        if granted == 0 || sequence.rows == 0 {
+            return sequence.add_draft(0);
+        }
+        let base = sequence.kv_len + sequence.rows;
+        self.pool.reserve(&mut sequence.table, base + granted);
+        let room = sequence.table.blocks().len() * BLOCK - base;
+        sequence.add_draft(granted.min(room));
     }
 }

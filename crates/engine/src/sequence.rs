@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Chunk, Want};
+use model::{Chunk, NOT_A_NUMBER, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
-use crate::draft::Drafter;
+use crate::draft::{DraftCounts, DraftKind, Drafters, Gate, StepSoFar};
 use crate::event::{ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 use crate::guard::guard;
 use crate::request::{Lane, Request};
@@ -38,12 +38,12 @@ pub(crate) struct Sequence {
     sampler: Sampler,
     stop_tokens: Vec<u32>,
     stop: StopMatcher,
-    drafter: Option<Box<dyn Drafter>>,
+    drafters: Drafters,
     constraint: Option<Box<dyn Constraint>>,
     /// Tokens proposed for the step in progress.
     draft: Vec<u32>,
-    /// Whether the drafter proposed them, rather than the constraint.
-    draft_is_drafters: bool,
+    /// Who proposed them.
+    draft_kind: DraftKind,
     /// What a drafter or constraint said when it panicked outside a pick.
     failure: Option<String>,
     mailbox: Arc<Mailbox>,
@@ -57,11 +57,13 @@ pub(crate) struct Sequence {
 pub(crate) struct End {
     pub reason: FinishReason,
     pub tail: Vec<u8>,
+    /// The last tokens: who reads them is woken once for them and the end.
+    pub tokens: Vec<TokenOut>,
 }
 
 impl From<FinishReason> for End {
     fn from(reason: FinishReason) -> Self {
-        Self { reason, tail: Vec::new() }
+        Self { reason, tail: Vec::new(), tokens: Vec::new() }
     }
 }
 
@@ -71,12 +73,43 @@ impl End {
     }
 }
 
-/// What all sequences need to take in a step's logits.
-pub(crate) struct Intake<'a> {
+/// The wanted rows of a step: logits, or what the backend picked from them.
+pub(crate) enum Rows<'a> {
+    Logits(&'a mut [f32]),
+    Picks(&'a [u32]),
+}
+
+/// One of them.
+enum Row<'a> {
+    Logits(&'a mut [f32]),
+    Pick(u32),
+}
+
+impl<'a> Rows<'a> {
+    fn each(self, vocab: usize) -> impl Iterator<Item = Row<'a>> {
+        let (logits, picks) = match self {
+            Rows::Logits(logits) => (logits, &[][..]),
+            Rows::Picks(picks) => (&mut [][..], picks),
+        };
+        logits.chunks_exact_mut(vocab).map(Row::Logits).chain(picks.iter().map(|&pick| Row::Pick(pick)))
+    }
+}
+
+/// What bounds every sequence of an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
     pub vocab: usize,
     pub tokens_max: usize,
+}
+
+/// What all sequences need to take in a step's rows.
+pub(crate) struct Intake<'a> {
+    pub limits: Limits,
     pub token_bytes: &'a TokenBytes,
     pub scratch: &'a mut Scratch,
+    pub gate: &'a mut Gate,
+    /// What came of the drafts of all sequences.
+    pub drafts: &'a mut DraftCounts,
     /// Tokens to publish, cleared by the caller.
     pub out: &'a mut Vec<TokenOut>,
 }
@@ -98,10 +131,10 @@ impl Sequence {
             tokens: request.prompt,
             stop_tokens: request.stop_tokens,
             stop: StopMatcher::new(request.stop_strings),
-            drafter: request.drafter,
+            drafters: Drafters::new(request.drafting, request.drafter),
             constraint: request.constraint,
             draft: Vec::new(),
-            draft_is_drafters: false,
+            draft_kind: DraftKind::Own,
             failure: None,
             mailbox,
             submitted: Instant::now(),
@@ -133,11 +166,6 @@ impl Sequence {
         text.map(|text| End::error(ErrorKind::Internal, text))
     }
 
-    /// Whether something could propose tokens for it.
-    pub fn may_draft(&self) -> bool {
-        self.drafter.is_some() || self.constraint.is_some()
-    }
-
     /// Leaves the queue with `cached` tokens in the KV blocks. The first time there is something to announce.
     pub fn start(&mut self, cached: usize, miss: Option<Miss>) -> Option<Started> {
         self.kv_len = cached;
@@ -155,37 +183,47 @@ impl Sequence {
         self.mailbox.start(started);
     }
 
-    /// Asks the drafter, or else the constraint, for up to `max` tokens, never more than the sequence could still
-    /// generate after the next one.
-    pub fn propose(&mut self, max: usize, vocab: usize, tokens_max: usize) -> usize {
+    /// Asks the drafters, or else the constraint, for up to `max` tokens, never more than the sequence could still
+    /// generate after the next one. The step is told of them.
+    pub fn propose(&mut self, max: usize, limits: &Limits, step: &mut StepSoFar, gate: &mut Gate) {
         self.draft.clear();
-        let room = (self.max_tokens - self.usage.generated).min(tokens_max - self.tokens.len());
+        let room = (self.max_tokens - self.usage.generated).min(limits.tokens_max - self.tokens.len());
         let max = max.min(room.saturating_sub(1));
-        if max == 0 {
-            return 0;
+        if max == 0 || self.pending() > 1 {
+            return;
         }
-        if let Err(error) = self.fill_draft(max) {
+        let expected = self.fill_draft(max, step, gate).unwrap_or_else(|error| {
             self.draft.clear();
             self.failure = Some(error);
-        }
-        let known = self.draft.iter().take_while(|&&token| (token as usize) < vocab).count();
+            0.0
+        });
+        let known = self.draft.iter().take_while(|&&token| (token as usize) < limits.vocab).count();
         self.draft.truncate(known.min(max));
+        step.rows += self.draft.len();
+        step.tokens += expected;
+    }
+
+    /// Fills the draft and says how many of it are expected to be right.
+    fn fill_draft(&mut self, max: usize, step: &StepSoFar, gate: &mut Gate) -> Result<f64, String> {
+        let Self { drafters, constraint, draft, tokens, .. } = self;
+        if let Some((kind, expected)) = drafters.propose(tokens, max, step, gate, draft)? {
+            self.draft_kind = kind;
+            return Ok(expected);
+        }
+        // What must come is right for certain, and finding it costs nothing: it is not weighed.
+        if let Some(constraint) = constraint {
+            self.draft_kind = DraftKind::Grammar;
+            guard("constraint", || constraint.forced(max, draft))?;
+        }
+        Ok(draft.len() as f64)
+    }
+
+    /// Tokens proposed for the next step.
+    pub fn proposed(&self) -> usize {
         self.draft.len()
     }
 
-    fn fill_draft(&mut self, max: usize) -> Result<(), String> {
-        let Self { drafter, constraint, draft, tokens, .. } = self;
-        if let Some(drafter) = drafter {
-            guard("drafter", || drafter.propose(tokens, max, draft))?;
-        }
-        self.draft_is_drafters = !draft.is_empty();
-        match constraint {
-            Some(constraint) if draft.is_empty() => guard("constraint", || constraint.forced(max, draft)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Adds the first `count` proposed tokens to the step.
+    /// Adds the first `count` proposed tokens to the step and forgets the others.
     pub fn add_draft(&mut self, count: usize) {
         self.draft.truncate(count);
         self.tokens.extend_from_slice(&self.draft);
@@ -204,7 +242,7 @@ impl Sequence {
     }
 
     /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.
-    pub fn absorb(&mut self, logits: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+    pub fn absorb(&mut self, wanted: Rows<'_>, intake: &mut Intake<'_>) -> Option<End> {
         let rows = std::mem::take(&mut self.rows);
         self.tokens.truncate(self.tokens.len() - self.draft.len());
         if rows < self.pending() {
@@ -217,7 +255,7 @@ impl Sequence {
         }
         let mut end = None;
         let mut accepted = 0;
-        for (index, row) in logits.chunks_exact_mut(intake.vocab).enumerate() {
+        for (index, row) in wanted.each(intake.limits.vocab).enumerate() {
             end = self.next_token(row, intake);
             let right = self.draft.get(index).is_some_and(|drafted| self.tokens.last() == Some(drafted));
             accepted += usize::from(right);
@@ -227,8 +265,13 @@ impl Sequence {
         }
         // The last token was picked, not fed; what drafting wrote beyond it will be written again.
         self.kv_len = self.tokens.len() - 1;
-        self.settle_draft(accepted);
+        self.settle_draft(accepted, intake);
         end
+    }
+
+    /// Whether nothing but the likeliest token of a row is ever asked for, so that a backend may pick it.
+    pub fn takes_likeliest(&self) -> bool {
+        self.constraint.is_none() && self.sampler.takes_likeliest()
     }
 
     /// Forgets a step that failed.
@@ -244,18 +287,15 @@ impl Sequence {
 
     /// Tells the reader how it ended. Tokens held back for a stop string that did not come are published first.
     pub fn finish(&mut self, mut end: End) {
-        let mut held = Vec::new();
         if end.reason != FinishReason::Stop {
-            self.stop.flush(&mut held);
-        }
-        if self.mailbox.push(&mut held).is_err() {
-            end.reason = FinishReason::SlowReader;
+            self.stop.flush(&mut end.tokens);
         }
         let (usage, timings) = (self.usage, self.timings());
-        self.mailbox.finish(Finished { reason: end.reason, tail: end.tail, usage, timings });
+        let tokens = std::mem::take(&mut self.tokens);
+        self.mailbox.finish(end.tokens, Finished { tokens, reason: end.reason, tail: end.tail, usage, timings });
     }
 
-    fn next_token(&mut self, row: &mut [f32], intake: &mut Intake<'_>) -> Option<End> {
+    fn next_token(&mut self, row: Row<'_>, intake: &mut Intake<'_>) -> Option<End> {
         let token = match self.pick(row, intake.scratch) {
             Ok(token) => token,
             Err(end) => return Some(end),
@@ -269,16 +309,21 @@ impl Sequence {
             return Some(FinishReason::StopToken(id).into());
         }
         if let Some(tail) = self.stop.push(token, intake.token_bytes, intake.out) {
-            return Some(End { reason: FinishReason::Stop, tail });
+            return Some(End { tail, ..FinishReason::Stop.into() });
         }
         if self.usage.generated >= self.max_tokens {
             return Some(FinishReason::Length.into());
         }
-        (self.tokens.len() >= intake.tokens_max).then(|| FinishReason::ContextFull.into())
+        (self.tokens.len() >= intake.limits.tokens_max).then(|| FinishReason::ContextFull.into())
     }
 
     /// Picks one token within the constraint, which hears of it.
-    fn pick(&mut self, row: &mut [f32], scratch: &mut Scratch) -> Result<TokenOut, End> {
+    fn pick(&mut self, row: Row<'_>, scratch: &mut Scratch) -> Result<TokenOut, End> {
+        let row = match row {
+            Row::Pick(NOT_A_NUMBER) => return Err(End::error(ErrorKind::Device, SampleError::NotANumber)),
+            Row::Pick(id) => return Ok(TokenOut { id, logprob: None, top: Vec::new() }),
+            Row::Logits(row) => row,
+        };
         let Self { constraint, sampler, tokens, .. } = self;
         let broken = |error| End::error(ErrorKind::Internal, error);
         let failed = |error| End::error(ErrorKind::Constraint, format_args!("the constraint failed: {error}"));
@@ -296,16 +341,13 @@ impl Sequence {
         Ok(token)
     }
 
-    fn settle_draft(&mut self, accepted: usize) {
+    fn settle_draft(&mut self, accepted: usize, intake: &mut Intake<'_>) {
         let proposed = self.draft.len();
         self.draft.clear();
-        self.usage.drafted += proposed;
-        self.usage.accepted += accepted;
-        if let Some(drafter) = &mut self.drafter
-            && self.draft_is_drafters
-            && proposed > 0
-        {
-            let observed = guard("drafter", || drafter.observe(proposed, accepted));
+        if proposed > 0 {
+            self.usage.drafts.add(self.draft_kind, proposed, accepted);
+            intake.drafts.add(self.draft_kind, proposed, accepted);
+            let observed = self.drafters.observe(self.draft_kind, proposed, accepted, intake.gate);
             self.failure = observed.err().or(self.failure.take());
         }
     }

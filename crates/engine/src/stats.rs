@@ -1,6 +1,7 @@
 //! Counters of one engine, copied out once per step so that reading them never waits for a step.
 
 use crate::block_pool::BlockCounts;
+use crate::draft::DraftCounts;
 use crate::snapshot::SnapshotCounts;
 
 /// A picture of the engine after its last step. Counts only grow; the rest is of that moment.
@@ -24,10 +25,8 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Prompt tokens taken from the prefix cache.
     pub cached_tokens: u64,
-    /// Drafted tokens verified.
-    pub drafted_tokens: u64,
-    /// Drafted tokens that were right.
-    pub accepted_tokens: u64,
+    /// Drafted tokens: verified, and right.
+    pub drafts: DraftCounts,
     /// Times a sequence gave up its blocks for another.
     pub preemptions: u64,
     /// Seconds spent in forward passes.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::event::{Event, Finished, RequestId, Started, TokenOut};
+use crate::event::{Event, FinishReason, Finished, RequestId, Started, TokenOut};
 use crate::guard::guard;
 
 /// The reading end. Dropping it cancels the sequence.
@@ -115,6 +115,16 @@ struct Slots {
 }
 
 impl Slots {
+    /// Adds `tokens` unless they are too many. True when the reader should know.
+    fn add(&mut self, tokens: &mut Vec<TokenOut>, tokens_max: usize) -> Result<bool, SlowReader> {
+        if self.tokens.len() + tokens.len() > tokens_max {
+            return Err(SlowReader);
+        }
+        let news = self.started.is_some() || !tokens.is_empty();
+        self.tokens.append(tokens);
+        Ok(news)
+    }
+
     fn take(&mut self) -> Result<Event, TryRecvError> {
         if let Some(started) = self.started.take() {
             return Ok(Event::Started(started));
@@ -142,32 +152,34 @@ impl Mailbox {
         }
     }
 
+    /// Tells of the start. The reader is woken by what the first step brings: waking it twice would cost the engine
+    /// more than a short step.
     pub fn start(&self, started: Started) {
-        self.publish(|slots| slots.started = Some(started));
+        self.lock().started = Some(started);
     }
 
-    /// Moves `tokens` to the reader, or nothing when they do not fit.
+    /// Moves `tokens` to the reader, or nothing when they do not fit. Wakes it when there is something new.
     pub fn push(&self, tokens: &mut Vec<TokenOut>) -> Result<(), SlowReader> {
-        if tokens.is_empty() {
-            return Ok(());
+        let news = self.lock().add(tokens, self.tokens_max)?;
+        if news {
+            self.wake();
         }
-        self.publish(|slots| {
-            if slots.tokens.len() + tokens.len() > self.tokens_max {
-                return Err(SlowReader);
-            }
-            slots.tokens.append(tokens);
-            Ok(())
-        })
+        Ok(())
     }
 
-    /// Ends the stream; only the first call counts.
-    pub fn finish(&self, finished: Finished) {
-        self.publish(|slots| {
+    /// Ends the stream with its last tokens; only the first call counts.
+    pub fn finish(&self, mut tokens: Vec<TokenOut>, mut finished: Finished) {
+        {
+            let mut slots = self.lock();
+            if slots.add(&mut tokens, self.tokens_max).is_err() {
+                finished.reason = FinishReason::SlowReader;
+            }
             if !slots.ended {
                 slots.ended = true;
                 slots.finished = Some(finished);
             }
-        });
+        }
+        self.wake();
     }
 
     pub fn cancel(&self) {
@@ -183,8 +195,7 @@ impl Mailbox {
         self.broken.get().map(String::as_str)
     }
 
-    fn publish<T>(&self, change: impl FnOnce(&mut Slots) -> T) -> T {
-        let result = change(&mut self.lock());
+    fn wake(&self) {
         self.ready.notify_one();
         // Called even after it panicked: the reader must have a chance to hear of the end.
         if let Some(on_ready) = &self.on_ready
@@ -192,7 +203,6 @@ impl Mailbox {
         {
             self.broken.get_or_init(|| error);
         }
-        result
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -215,14 +225,14 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::event::{FinishReason, Timings, Usage};
+    use crate::event::{Timings, Usage};
 
     fn tokens(ids: std::ops::Range<u32>) -> Vec<TokenOut> {
         ids.map(|id| TokenOut { id, logprob: None, top: Vec::new() }).collect()
     }
 
     fn finished(reason: FinishReason) -> Finished {
-        Finished { reason, tail: Vec::new(), usage: Usage::default(), timings: Timings::default() }
+        Finished { tokens: Vec::new(), reason, tail: Vec::new(), usage: Usage::default(), timings: Timings::default() }
     }
 
     #[test]
@@ -242,9 +252,9 @@ mod tests {
         mailbox.push(&mut tokens(0..2)).unwrap();
         mailbox.push(&mut tokens(2..4)).unwrap();
         assert_eq!(mailbox.push(&mut tokens(4..5)), Err(SlowReader));
-        mailbox.finish(finished(FinishReason::SlowReader));
-        mailbox.finish(finished(FinishReason::Length));
-        assert!(calls.load(Ordering::Relaxed) >= 4);
+        mailbox.finish(tokens(4..5), finished(FinishReason::Length));
+        mailbox.finish(Vec::new(), finished(FinishReason::Length));
+        assert!(calls.load(Ordering::Relaxed) >= 3);
 
         let events: Vec<Event> = std::iter::from_fn(|| stream.recv()).collect();
         let want =

@@ -6,7 +6,8 @@
 //!
 //! Invariant every backend keeps: the logits of a row depend only on the tokens of its own sequence up to that row,
 //! never on how those tokens were cut into steps or on what else was in the batch, bit for bit. Drafting and the prefix
-//! cache are exact because of it.
+//! cache are exact because of it. The CUDA backend keeps it among steps of at most 32 rows and among longer ones, which
+//! it computes in another way (see `cuda`): a prompt read in long steps differs in the last bits from one read in short.
 
 /// Number of KV positions in one block. A block is the unit of sharing, eviction and snapshots.
 pub const BLOCK: usize = kernels::kv::BLOCK;
@@ -29,6 +30,9 @@ pub struct ModelInfo {
     /// Stable identity of the weights and of everything that shapes the KV bytes.
     pub fingerprint: u64,
 }
+
+/// What [`Backend::pick`] gives for a row whose logits are not numbers.
+pub const NOT_A_NUMBER: u32 = u32::MAX;
 
 /// Which rows of a chunk need logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,28 @@ pub enum BackendError {
     Device(String),
 }
 
+/// Checks a batch against the rules stated on [`Chunk`] and [`ModelInfo`].
+pub(crate) fn check_batch(info: &ModelInfo, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
+    let bad = |what: String| Err(BackendError::BadBatch(what));
+    let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+    if rows > info.rows_max {
+        return bad(format!("{rows} rows, at most {} fit in a step", info.rows_max));
+    }
+    for chunk in batch {
+        let end = chunk.start + chunk.tokens.len();
+        if chunk.tokens.is_empty() || end > info.context || end > chunk.blocks.len() * BLOCK {
+            return bad(format!("positions {}..{end} with {} blocks", chunk.start, chunk.blocks.len()));
+        }
+        if let Some(token) = chunk.tokens.iter().find(|&&token| token as usize >= info.vocab) {
+            return bad(format!("token {token} is outside the vocabulary of {}", info.vocab));
+        }
+        if let Some(block) = chunk.blocks.iter().find(|&&block| block as usize >= info.blocks) {
+            return bad(format!("block {block} does not exist"));
+        }
+    }
+    Ok(())
+}
+
 /// A model that can be stepped.
 pub trait Backend: Send {
     /// Facts that do not change while the model is loaded.
@@ -74,6 +100,16 @@ pub trait Backend: Send {
 
     /// Runs one step. Wanted rows are appended to `logits` (cleared first) in batch order, `info().vocab` values each.
     fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError>;
+
+    /// Runs one step like [`Backend::forward`], but gives the most likely token of every wanted row (the first of equal
+    /// ones; [`NOT_A_NUMBER`] where there is none) instead of its logits. Returns false, having done nothing, when the
+    /// backend leaves picking to its caller, as the CPU does: there the logits are where they are needed anyway.
+    ///
+    /// A backend may use the time until the next call to compute the step that follows if every picked token is fed
+    /// next. It writes KV at the following position of these sequences then, where their block tables cover it.
+    fn pick(&mut self, _batch: &[Chunk<'_>], _picks: &mut Vec<u32>) -> Result<bool, BackendError> {
+        Ok(false)
+    }
 
     /// Copies the whole content of one block to another: how a sequence gets its own copy of a half-full block.
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError>;

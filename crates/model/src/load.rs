@@ -35,6 +35,9 @@ pub enum LoadError {
         /// Shape that was expected.
         expected: Vec<u64>,
     },
+    /// The card cannot take the model.
+    #[error(transparent)]
+    Card(#[from] ::cuda::Error),
     /// Reading failed.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -57,9 +60,9 @@ pub struct Loader<'a> {
 }
 
 /// A matrix to be loaded: where its rows start in the file, and their shape.
-struct Wanted {
-    source: u64,
-    shape: Shape,
+pub(crate) struct Wanted {
+    pub source: u64,
+    pub shape: Shape,
 }
 
 /// A run of whole tiles of one matrix, to be read from `source` and packed into `out`.
@@ -72,7 +75,7 @@ struct Piece<'a> {
 
 /// Loads all weights of a file, packed in `layout`, on `threads` threads.
 pub fn load(path: &Path, gguf: &Gguf, config: &Config, layout: Layout, threads: usize) -> Result<Weights, LoadError> {
-    let loader = Loader { path, gguf, layout, threads };
+    let loader = Loader::new(path, gguf, layout, threads);
     let output = if gguf.tensor("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
     let output = loader.wanted(output, config.vocab, config.embedding)?;
     Ok(Weights {
@@ -81,6 +84,13 @@ pub fn load(path: &Path, gguf: &Gguf, config: &Config, layout: Layout, threads: 
         output: loader.group(&[output])?.remove(0),
         rope_factors: loader.optional_vector("rope_freqs.weight", config.rope.dimensions / 2)?,
     })
+}
+
+impl<'a> Loader<'a> {
+    /// Reads from a file whose header was read.
+    pub(crate) fn new(path: &'a Path, gguf: &'a Gguf, layout: Layout, threads: usize) -> Loader<'a> {
+        Loader { path, gguf, layout, threads }
+    }
 }
 
 impl Loader<'_> {
@@ -143,7 +153,7 @@ impl Loader<'_> {
         Ok(tensor)
     }
 
-    fn wanted(&self, name: &str, rows: usize, columns: usize) -> Result<Wanted, LoadError> {
+    pub(crate) fn wanted(&self, name: &str, rows: usize, columns: usize) -> Result<Wanted, LoadError> {
         let tensor = self.tensor(name, &[columns, rows])?;
         Ok(Wanted { source: tensor.offset, shape: Shape { format: tensor.kind, rows, columns } })
     }
@@ -213,7 +223,7 @@ impl Loader<'_> {
         })
     }
 
-    fn read_at(&self, file: &mut Option<File>, at: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
+    pub(crate) fn read_at(&self, file: &mut Option<File>, at: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
         let mut read = || {
             let file = match file {
                 Some(file) => file,
@@ -225,7 +235,7 @@ impl Loader<'_> {
         read().map_err(|source| LoadError::Read { path: self.path.to_path_buf(), source })
     }
 
-    fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
+    pub(crate) fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
         let tensor = self.tensor(name, &[length])?;
         let mut bytes = vec![0; tensor.kind.row_bytes(length)];
         self.read_at(&mut None, tensor.offset, &mut bytes)?;
@@ -234,7 +244,7 @@ impl Loader<'_> {
         Ok(values)
     }
 
-    fn optional_vector(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>, LoadError> {
+    pub(crate) fn optional_vector(&self, name: &str, length: usize) -> Result<Option<Vec<f32>>, LoadError> {
         self.gguf.tensor(name).map(|_| self.vector(name, length)).transpose()
     }
 }
@@ -252,7 +262,7 @@ pub struct Embeddings {
 impl Embeddings {
     /// Opens the table of a file.
     pub fn open(path: &Path, gguf: &Gguf, config: &Config) -> Result<Embeddings, LoadError> {
-        let loader = Loader { path, gguf, layout: Layout::Rows, threads: 1 };
+        let loader = Loader::new(path, gguf, Layout::Rows, 1);
         let table = loader.wanted("token_embd.weight", config.vocab, config.embedding)?;
         let file = File::open(path).map_err(|source| LoadError::Read { path: path.to_path_buf(), source })?;
         let Shape { format, columns, .. } = table.shape;

@@ -16,7 +16,7 @@ use crate::lock::lock;
 use crate::pool::Pool;
 use crate::recall::Shown;
 use crate::tools::ToolSet;
-use crate::{facts, ids};
+use crate::{drafts, facts, ids};
 
 /// What is new in an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +117,7 @@ impl Answers {
             reasoning: String::new(),
             calls: Vec::new(),
             logprobs: Vec::new(),
-            prompt_tokens: generation.prompt().len(),
+            prompt_tokens: generation.prompt_tokens(),
             started: None,
             finished: None,
             tools: Arc::clone(tools),
@@ -283,6 +283,9 @@ pub fn usage(answers: &[Answer], per_prompt: usize) -> ChatUsage {
             usage.prompt_tokens_details.cached_tokens += used.cached;
         }
         usage.completion_tokens += used.generated;
+        let (accepted, rejected) = drafts::predicted(&used);
+        usage.completion_tokens_details.accepted_prediction_tokens += accepted;
+        usage.completion_tokens_details.rejected_prediction_tokens += rejected;
     }
     usage.total_tokens = usage.prompt_tokens + usage.completion_tokens;
     usage

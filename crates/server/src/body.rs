@@ -32,17 +32,22 @@ pub async fn fields(body: Body, limits: &Limits) -> Result<Fields, ApiError> {
             );
         }
     };
-    Ok(Fields::new(value(&bytes, limits)?)?)
+    object(&bytes, limits)
 }
 
-/// Reads JSON that is not nested too deeply.
-pub fn value(bytes: &[u8], limits: &Limits) -> Result<Value, ApiError> {
+/// Reads a JSON object that is not nested too deeply.
+pub fn object(bytes: &[u8], limits: &Limits) -> Result<Fields, ApiError> {
     let depth = json_depth(bytes);
     if depth > limits.json_depth {
         let message = format!("the JSON is nested {depth} deep; at most {} is taken", limits.json_depth);
         return Err(ApiError::bad_request(message));
     }
-    serde_json::from_slice(bytes).map_err(|error| ApiError::bad_request(format!("the body is not valid JSON: {error}")))
+    let invalid = |error| ApiError::bad_request(format!("the body is not valid JSON: {error}"));
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return serde_json::from_slice(bytes).map_err(invalid);
+    }
+    let other: Value = serde_json::from_slice(bytes).map_err(invalid)?;
+    Ok(Fields::new(other)?)
 }
 
 /// A JSON answer.

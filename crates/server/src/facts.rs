@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use api::SamplingFields;
-use api::responses::resource::InputDetails;
+use api::responses::resource::{InputDetails, OutputDetails};
 use api::responses::{Flint, Timings, Usage};
 use engine::{FinishReason, Finished, Lane, Miss, Sampling};
 
 use crate::pool::Pool;
-use crate::trace;
+use crate::{drafts, trace};
 
 /// What a client is told about the model that serves it.
 pub fn served(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
@@ -39,17 +39,24 @@ pub fn timings(finished: &Finished, restored_tokens: usize) -> Timings {
         decode_ms: ms(time.decode),
         decode_rate: (decode_rate * 100.0).round() / 100.0,
         restored_tokens,
-        drafted_tokens: used.drafted,
-        accepted_tokens: used.accepted,
+        drafted_tokens: used.drafts.total().tokens as usize,
+        accepted_tokens: used.drafts.total().accepted as usize,
+        drafters: drafts::figures(&used.drafts),
     }
 }
 
 /// What an answer cost, as the Responses API tells it.
 pub fn usage(used: engine::Usage) -> Usage {
+    let (accepted_prediction_tokens, rejected_prediction_tokens) = drafts::predicted(&used);
     Usage {
         input_tokens: used.prompt,
         input_tokens_details: InputDetails { cached_tokens: used.cached },
         output_tokens: used.generated,
+        output_tokens_details: OutputDetails {
+            accepted_prediction_tokens,
+            rejected_prediction_tokens,
+            ..OutputDetails::default()
+        },
         total_tokens: used.prompt + used.generated,
         ..Usage::default()
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use api::responses::{LogProb, TopLogProb};
 use engine::{
-    Constraint, Event, FinishReason, Finished, Lane, Request, Sampling, Started, Stream, TokenOut, TryRecvError, Usage,
+    Constraint, Drafting, Event, FinishReason, Finished, Lane, Prediction, Request, Sampling, Started, Stream,
+    TokenOut, TryRecvError, Usage,
 };
 use text::grammar::{Grammar, GrammarSource, Matcher};
 use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
@@ -26,6 +27,10 @@ const GATHER: Duration = Duration::from_millis(1);
 
 /// Tokens in a row that came that fast before any is held back, so that a short answer never waits.
 const FAST: u32 = 8;
+
+/// Tokens of an answer for which there is room behind a prompt from the start: moving a long list for want of room costs
+/// more than all else the engine does in a step.
+pub const ROOM: usize = 1024;
 
 /// What to generate.
 #[derive(Clone)]
@@ -46,6 +51,8 @@ pub struct Job {
     pub answer: AnswerOptions,
     /// Text that the answer begins with, in whatever tokens the model likes; not together with a grammar.
     pub begin: String,
+    /// What the answer is expected to contain.
+    pub prediction: Option<Arc<Prediction>>,
 }
 
 impl Job {
@@ -60,6 +67,7 @@ impl Job {
             grammar: None,
             answer: AnswerOptions::default(),
             begin: String::new(),
+            prediction: None,
         }
     }
 }
@@ -104,7 +112,9 @@ pub struct Generation {
     text: Detokenizer,
     parser: AnswerParser,
     tokens: Vec<u32>,
-    prompt: Arc<[u32]>,
+    prompt_tokens: usize,
+    /// The prompt, once the engine has given it back.
+    prompt: Option<Vec<u32>>,
     begun: Instant,
     last: Option<Instant>,
     fast: u32,
@@ -123,6 +133,7 @@ struct Spec {
     lane: Lane,
     grammar: Option<Grammar>,
     begin: String,
+    prediction: Option<Arc<Prediction>>,
 }
 
 impl Spec {
@@ -156,10 +167,10 @@ impl Generation {
             lane: job.lane,
             grammar: job.grammar,
             begin: job.begin,
+            prediction: job.prediction,
         };
         let ready = Arc::new(Notify::new());
-        let prompt: Arc<[u32]> = job.prompt.into();
-        let stream = submit(pool, &spec, &prompt, &[], &ready)?;
+        let stream = submit(pool, &spec, job.prompt, &[], &ready)?;
         Ok(Self {
             text: Detokenizer::new(Arc::clone(pool.tokenizer.vocabulary()), ShowSpecial::Hide),
             parser: AnswerParser::new(job.answer),
@@ -168,7 +179,8 @@ impl Generation {
             stream,
             ready,
             tokens: Vec::new(),
-            prompt,
+            prompt_tokens,
+            prompt: None,
             begun: Instant::now(),
             last: None,
             fast: 0,
@@ -181,7 +193,8 @@ impl Generation {
 
     /// Goes on where a cancelled sequence ended, with the same random numbers. What it said is in the KV cache.
     pub fn resume(&mut self, earlier: Usage) -> Result<(), ApiError> {
-        self.stream = submit(&self.pool, &self.spec, &self.prompt, &self.tokens, &self.ready)?;
+        let prompt = self.prompt.take().ok_or_else(|| ApiError::internal("a sequence that has not ended goes on"))?;
+        self.stream = submit(&self.pool, &self.spec, prompt, &self.tokens, &self.ready)?;
         (self.earlier, self.last, self.paused) = (Some(earlier), None, false);
         Ok(())
     }
@@ -225,9 +238,16 @@ impl Generation {
         &self.tokens
     }
 
-    /// Tokens of the prompt.
-    pub fn prompt(&self) -> &[u32] {
-        &self.prompt
+    /// How many tokens the prompt has.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
+    }
+
+    /// Prompt and answer in one list; `None` when the engine has not ended.
+    pub fn into_tokens(self) -> Option<Vec<u32>> {
+        let mut whole = self.prompt?;
+        whole.extend_from_slice(&self.tokens);
+        Some(whole)
     }
 
     /// How many requests come first; `None` once it has started.
@@ -264,12 +284,14 @@ impl Generation {
     /// The end brings the last parts with it: they come first, then the end itself.
     fn end(&mut self, mut finished: Finished) -> Piece {
         self.pool.spend(finished.usage.generated);
+        let mut prompt = std::mem::take(&mut finished.tokens);
+        prompt.truncate(self.prompt_tokens);
+        self.prompt = Some(prompt);
         if let Some(earlier) = self.earlier {
             finished.usage.prompt = earlier.prompt;
             finished.usage.cached = earlier.cached;
             finished.usage.generated += earlier.generated;
-            finished.usage.drafted += earlier.drafted;
-            finished.usage.accepted += earlier.accepted;
+            finished.usage.drafts.merge(&earlier.drafts);
         }
         let mut parts = Vec::new();
         self.parser.push(&String::from_utf8_lossy(&finished.tail), &mut parts);
@@ -302,7 +324,13 @@ fn merge(parts: &mut Vec<Part>) {
 }
 
 /// Submits a sequence that has said `said` already.
-fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<Notify>) -> Result<Stream, ApiError> {
+fn submit(
+    pool: &Pool,
+    spec: &Spec,
+    mut tokens: Vec<u32>,
+    said: &[u32],
+    ready: &Arc<Notify>,
+) -> Result<Stream, ApiError> {
     let wake = Arc::clone(ready);
     let mut constraint = spec.constraint(pool);
     if let Some(constraint) = &mut constraint {
@@ -310,15 +338,19 @@ fn submit(pool: &Pool, spec: &Spec, prompt: &[u32], said: &[u32], ready: &Arc<No
             constraint.accept(token).map_err(ApiError::internal)?;
         }
     }
+    let max_tokens = spec.max_tokens.saturating_sub(said.len());
+    tokens.reserve(said.len() + max_tokens.min(ROOM));
+    tokens.extend_from_slice(said);
     let request = Request {
-        max_tokens: spec.max_tokens.saturating_sub(said.len()),
+        max_tokens,
         sampling: spec.sampling.clone(),
         stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),
         lane: spec.lane,
+        drafting: Drafting { prediction: spec.prediction.clone(), ..Drafting::default() },
         constraint,
         on_ready: Some(Box::new(move || wake.notify_one())),
-        ..Request::new([prompt, said].concat(), 0)
+        ..Request::new(tokens, 0)
     };
     Ok(pool.engine.submit(request)?)
 }

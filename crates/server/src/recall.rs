@@ -7,19 +7,16 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::token_map::TokenMap;
+use crate::lru::Lru;
 
 /// Most tokens remembered: 16 MiB.
 const TOKENS_MAX: usize = 4 << 20;
 
 /// A bounded memory of answers.
-#[derive(Debug)]
-pub struct Recall(TokenMap<u64>);
-
-impl Default for Recall {
-    fn default() -> Self {
-        Self(TokenMap::new(TOKENS_MAX))
-    }
+#[derive(Debug, Default)]
+pub struct Recall {
+    answers: Lru<u64, Arc<[u32]>>,
+    tokens: usize,
 }
 
 /// What a client was shown of an answer: its text, and its calls by name and input.
@@ -55,14 +52,23 @@ impl Shown {
 impl Recall {
     /// Remembers the tokens of an answer.
     pub fn remember(&mut self, shown: &Shown, tokens: &[u32]) {
-        if !shown.is_empty() && !tokens.is_empty() {
-            self.0.insert(shown.key(), tokens.into());
+        if shown.is_empty() || tokens.is_empty() {
+            return;
+        }
+        self.tokens += tokens.len();
+        let mut gone = self.answers.insert(shown.key(), tokens.into());
+        loop {
+            self.tokens -= gone.map_or(0, |tokens| tokens.len());
+            if self.tokens <= TOKENS_MAX {
+                return;
+            }
+            gone = self.answers.pop();
         }
     }
 
     /// The tokens of an answer that was shown this way.
-    pub fn find(&self, shown: &Shown) -> Option<Arc<[u32]>> {
-        if shown.is_empty() { None } else { self.0.get(&shown.key()) }
+    pub fn find(&mut self, shown: &Shown) -> Option<Arc<[u32]>> {
+        if shown.is_empty() { None } else { self.answers.get(&shown.key()).cloned() }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, chat, completions, infill, messages, metrics, models, trace};
+use crate::{body, chat, completions, infill, messages, metrics, models, status, trace};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -36,6 +36,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))
+        .route("/status", get(status::show))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate))
         .layer(middleware::from_fn(trace::over_http));
     open.merge(api).fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(shared)

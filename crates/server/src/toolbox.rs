@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use api::RawJson;
-use api::responses::{CreateResponse, Tool};
+use api::responses::{CreateResponse, Tool, ToolChoice};
 use serde_json::Value;
 use text::grammar::Grammar;
 
@@ -25,11 +25,23 @@ const KEPT_MAX: usize = 64;
 /// Lists of tools that were sent lately.
 #[derive(Default)]
 pub struct Toolbox {
-    kept: Mutex<VecDeque<(u64, Arc<Declared>)>>,
+    kept: Mutex<VecDeque<Arc<Declared>>>,
+}
+
+/// What a request says of tools.
+#[derive(PartialEq)]
+struct Asked {
+    /// The list as it came. Comparing kilobytes of text takes a microsecond, reading them a hundred.
+    tools: RawJson,
+    /// More of them, in items of the input.
+    carried: Vec<Value>,
+    choice: Option<Value>,
+    parallel: bool,
 }
 
 /// A list of tools and how it may be used.
 pub struct Declared {
+    asked: Asked,
     /// The tools.
     pub set: ToolSet,
     /// The list as the response repeats it.
@@ -44,38 +56,40 @@ pub struct Declared {
 
 impl Toolbox {
     /// The tools of a request. `carried` are items of the input that hold more.
-    pub fn get(&self, request: &CreateResponse, carried: &[Value]) -> Result<Arc<Declared>, ApiError> {
-        let list = hash(&(&request.tools, carried));
-        let key = hash(&(list, &request.tool_choice_raw, request.parallel_tool_calls));
+    pub fn get(&self, request: &CreateResponse, carried: Vec<Value>) -> Result<Arc<Declared>, ApiError> {
+        let (tools, choice) = (request.tools.clone(), request.tool_choice_raw.clone());
+        let asked = Asked { tools, carried, choice, parallel: request.parallel_tool_calls };
         {
             let mut kept = lock(&self.kept);
-            if let Some(index) = kept.iter().position(|(other, _)| *other == key)
+            if let Some(index) = kept.iter().position(|declared| declared.asked == asked)
                 && let Some(found) = kept.remove(index)
             {
-                let declared = Arc::clone(&found.1);
-                kept.push_back(found);
-                return Ok(declared);
+                kept.push_back(Arc::clone(&found));
+                return Ok(found);
             }
         }
-        let declared = Arc::new(Declared::read(request, carried, list)?);
+        let declared = Arc::new(Declared::read(asked, &request.tool_choice)?);
         let mut kept = lock(&self.kept);
         if kept.len() >= KEPT_MAX {
             kept.pop_front();
         }
-        kept.push_back((key, Arc::clone(&declared)));
+        kept.push_back(Arc::clone(&declared));
         Ok(declared)
     }
 }
 
 impl Declared {
-    fn read(request: &CreateResponse, carried: &[Value], list: u64) -> Result<Self, ApiError> {
-        let mut tools = Tool::read_list("tools", &request.tools)?;
-        let carried = read_carried(carried, &tools)?;
+    fn read(asked: Asked, choice: &ToolChoice) -> Result<Self, ApiError> {
+        let own: Result<Vec<Value>, _> = serde_json::from_str(asked.tools.text());
+        let own = own.map_err(|error| ApiError::bad_field("tools", error.to_string()))?;
+        let mut tools = Tool::read_list("tools", &own)?;
+        let carried = read_carried(&asked.carried, &tools)?;
         tools.extend(carried);
         let mut warnings = Vec::new();
-        let set = ToolSet::new(&tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
-        let whole: Vec<Value> = request.tools.iter().map(whole_tool).collect();
-        Ok(Self { set, echo: RawJson::new(&whole), warnings, list, grammars: Mutex::default() })
+        let set = ToolSet::new(&tools, choice, asked.parallel, &mut warnings)?;
+        let list = hash(&(&own, &asked.carried));
+        let whole: Vec<Value> = own.iter().map(whole_tool).collect();
+        Ok(Self { asked, set, echo: RawJson::new(&whole), warnings, list, grammars: Mutex::default() })
     }
 
     /// What calls are held to by this model.

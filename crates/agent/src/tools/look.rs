@@ -134,10 +134,11 @@ fn expression(pattern: &str) -> Result<Regex, String> {
     let config = syntax::Config::new().multi_line(true);
     // A pattern may not make us build an automaton of gigabytes.
     let limits = Regex::config().nfa_size_limit(Some(10 << 20)).hybrid_cache_capacity(2 << 20);
-    let build = |pattern: &str| Regex::builder().syntax(config).configure(limits.clone()).build(pattern);
-    build(pattern)
-        .or_else(|_| build(&regex_syntax_escape(pattern)))
-        .map_err(|error| format!("the pattern cannot be used: {error}"))
+    let build = |pattern: &str| {
+        let built = Regex::builder().syntax(config).configure(limits.clone()).build(pattern);
+        built.map_err(|error| format!("the pattern cannot be used: {error}"))
+    };
+    build(pattern).or_else(|_| build(&regex_syntax_escape(pattern)))
 }
 
 fn regex_syntax_escape(text: &str) -> String {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::message::ChatMessage;
 use super::tools::{read_choice, read_tools};
 use crate::fields::{FieldError, Fields};
+use crate::prediction::read_prediction;
 use crate::responses::{TextFormat, Tool, ToolChoice};
 use crate::sampling::{SamplingFields, read_include_usage, read_stop};
 
@@ -44,6 +45,8 @@ pub struct ChatRequest {
     pub service_tier: Option<String>,
     /// How much to think: a wish.
     pub reasoning_effort: Option<String>,
+    /// What the client expects the answer to contain.
+    pub prediction: Option<String>,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -82,6 +85,7 @@ impl ChatRequest {
             stop: read_stop(f, "stop", STOP_MAX)?,
             service_tier: f.take("service_tier")?,
             reasoning_effort: f.take("reasoning_effort")?,
+            prediction: read_prediction(f)?,
             warnings: Vec::new(),
         };
         request.note_ignored(f)?;
@@ -95,9 +99,6 @@ impl ChatRequest {
         if fields.take::<bool>("store")? == Some(true) {
             let why = "chat completions are not stored; use /v1/responses";
             self.warnings.push(format!("`store` was ignored: {why}"));
-        }
-        if fields.take_value("prediction").is_some() {
-            self.warnings.push("`prediction` was ignored: the answer was generated without it".to_owned());
         }
         let modalities: Vec<String> = fields.take("modalities")?.unwrap_or_default();
         for other in modalities.iter().filter(|name| *name != "text") {
@@ -159,11 +160,11 @@ mod tests {
 
     #[test]
     fn defaults_and_warnings() {
-        let request = read(json!({"store": true, "prediction": {}, "colour": "red", "user": "u"})).unwrap();
+        let request = read(json!({"store": true, "colour": "red", "user": "u"})).unwrap();
         assert_eq!((request.n, request.stream, request.parallel_tool_calls), (1, false, true));
         assert_eq!((request.logprobs, request.max_tokens), (None, None));
         let warned = |name: &str| request.warnings.iter().any(|text| text.contains(name));
-        assert!(request.warnings.len() == 3 && warned("`store`") && warned("`prediction`") && warned("`colour`"));
+        assert!(request.warnings.len() == 2 && warned("`store`") && warned("`colour`"));
         let request = read(json!({"max_tokens": 1, "max_completion_tokens": 2, "logprobs": true})).unwrap();
         assert_eq!((request.max_tokens, request.logprobs), (Some(2), Some(0)));
     }
@@ -181,6 +182,7 @@ mod tests {
             (json!({"response_format": schema}), "response_format.json_schema.name"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"stream_options": 1}), "stream_options"),
+            (json!({"prediction": {}}), "prediction.type"),
         ] {
             assert_eq!(read(body).unwrap_err().param, param);
         }

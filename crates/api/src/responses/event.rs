@@ -105,6 +105,14 @@ impl EventKind {
         }
     }
 
+    /// The response this event carries, if it carries one.
+    pub fn response(&self) -> Option<&Response> {
+        match self {
+            Self::Created { response } | Self::Queued { response } | Self::InProgress { response } => Some(response),
+            _ => self.ended(),
+        }
+    }
+
     /// A part of a message, as `content_part` events carry it.
     pub fn text_part(text: &OutputText) -> Value {
         serde_json::to_value(text).unwrap_or_default()

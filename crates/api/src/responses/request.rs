@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 use super::input::InputItem;
 use super::tool::ToolChoice;
 use crate::fields::{FieldError, Fields};
+use crate::prediction::read_prediction;
+use crate::raw::RawJson;
 
 /// Everything a client may say when it asks for a response.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +20,8 @@ pub struct CreateResponse {
     pub previous_response_id: Option<String>,
     /// What the operator says before everything else.
     pub instructions: Option<String>,
-    /// Tools as they came; read with [`Tool::read_list`](super::tool::Tool::read_list).
-    pub tools: Vec<Value>,
+    /// The list of tools as it came; read with [`Tool::read_list`](super::tool::Tool::read_list).
+    pub tools: RawJson,
     /// The choice as it came.
     pub tool_choice_raw: Option<Value>,
     /// The choice, read.
@@ -65,7 +67,7 @@ pub struct CreateResponse {
     /// The client's own.
     pub prompt_cache_key: Option<String>,
     /// What the client expects the answer to contain.
-    pub prediction: Option<Value>,
+    pub prediction: Option<String>,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -134,7 +136,7 @@ impl CreateResponse {
             input: f.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default(),
             previous_response_id: f.take("previous_response_id")?,
             instructions: f.take("instructions")?,
-            tools: f.take("tools")?.unwrap_or_default(),
+            tools: f.take_tools()?,
             tool_choice: tool_choice_raw.clone().map(ToolChoice::read).transpose()?.unwrap_or_default(),
             tool_choice_raw,
             parallel_tool_calls: f.take("parallel_tool_calls")?.unwrap_or(true),
@@ -157,7 +159,7 @@ impl CreateResponse {
             metadata: f.take("metadata")?.unwrap_or_default(),
             safety_identifier: f.take("safety_identifier")?,
             prompt_cache_key: f.take("prompt_cache_key")?,
-            prediction: f.take_value("prediction"),
+            prediction: read_prediction(f)?,
             warnings: Vec::new(),
         };
         request.read_refused(f)?;
@@ -216,5 +218,6 @@ mod tests {
         check(json!({"conversation": "c"}), "conversation");
         check(json!({"top_logprobs": 21}), "top_logprobs");
         check(json!({"input": 3}), "input");
+        check(json!({"prediction": "text"}), "prediction");
     }
 }

@@ -1,5 +1,7 @@
 //! The response as a whole. All 31 fields that the specification requires are always there.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -197,6 +199,20 @@ pub struct Flint {
     pub timings: Option<Timings>,
 }
 
+/// What came of one drafter's proposals.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DraftFigures {
+    /// Proposals verified.
+    pub drafts: u64,
+    /// Tokens in them.
+    pub drafted_tokens: u64,
+    /// How many of those were right.
+    pub accepted_tokens: u64,
+    /// Accepted tokens as a share of the drafted ones, from 0 to 1.
+    pub acceptance: f64,
+}
+
 /// How long a response took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -217,4 +233,7 @@ pub struct Timings {
     pub drafted_tokens: usize,
     /// How many of those were right.
     pub accepted_tokens: usize,
+    /// The same by drafter: `prediction`, `ngram`, `model` or `grammar`; only those that proposed something.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub drafters: BTreeMap<String, DraftFigures>,
 }

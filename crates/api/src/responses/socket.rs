@@ -48,8 +48,7 @@ pub const STREAM_ID_BYTES_MAX: usize = 256;
 
 impl ClientMessage {
     /// Reads a message.
-    pub fn read(value: Value) -> Result<Self, FieldError> {
-        let mut fields = Fields::new(value)?;
+    pub fn read(mut fields: Fields) -> Result<Self, FieldError> {
         let kind: String = fields.need("type")?;
         let stream_id: Option<String> = fields.take("stream_id")?;
         if let Some(name) = &stream_id

@@ -1,9 +1,10 @@
 //! What is measured on our side: prompts, decoding at depth, steps of several rows, and single kernels.
 
+use crate::device::{self, DeviceChoice, Opened};
 use anyhow::Result;
 use kernels::cases::Case;
 use kernels::{Kernels, KvType, Runtime};
-use model::{BLOCK, Backend, Chunk, CpuModel, CpuOptions, Want};
+use model::{BLOCK, Backend, Chunk, CpuOptions, Want};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,14 +30,28 @@ pub struct Sample {
     pub hash: u64,
 }
 
-/// Tokens decoded per measurement, and the least number of steps.
+/// Tokens decoded per measurement (more where the card picks them: it is that much faster), and the least number of steps.
 const DECODE_TOKENS: usize = 64;
+const PICKED_TOKENS: usize = 256;
 const STEPS_MIN: usize = 8;
+
+/// What to load.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    /// A file.
+    File(&'a Path),
+    /// A known shape, with random weights.
+    Shape(&'a str),
+}
 
 /// A loaded model and one sequence to measure with.
 pub struct Bench {
     /// The model.
-    pub model: CpuModel,
+    pub model: Box<dyn Backend>,
+    /// The CPU kernels in use, or the card.
+    pub kernels: String,
+    /// Whether it is on a card.
+    pub on_card: bool,
     /// How long loading took.
     pub load: Duration,
     /// Threads in use.
@@ -46,8 +61,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Loads a model with room for one sequence of `tokens` tokens.
-    pub fn load(path: &Path, threads: usize, kv_q8: bool, tokens: usize) -> Result<Bench> {
+    /// Loads a model with room for a few sequences of `tokens` tokens.
+    pub fn load(what: What<'_>, choice: DeviceChoice, threads: usize, kv_q8: bool, tokens: usize) -> Result<Bench> {
         let started = Instant::now();
         let options = CpuOptions {
             threads,
@@ -56,9 +71,12 @@ impl Bench {
             config: Default::default(),
             kernels: Kernels::best()?,
         };
-        let model = CpuModel::load(path, options)?;
+        let Opened { backend, kernels, on_card } = match what {
+            What::File(path) => device::open(path, choice, options)?,
+            What::Shape(name) => device::open_random(name, choice, options)?,
+        };
         let blocks = (0..tokens.div_ceil(BLOCK) as u32).collect();
-        Ok(Bench { model, load: started.elapsed(), threads, blocks, logits: Vec::new() })
+        Ok(Bench { model: backend, kernels, on_card, load: started.elapsed(), threads, blocks, logits: Vec::new() })
     }
 
     /// Reads a prompt of `depth` tokens, so that deeper figures find real keys and values.
@@ -69,6 +87,11 @@ impl Bench {
 
     /// Measures one figure once.
     pub fn measure(&mut self, figure: Figure) -> Result<Sample> {
+        if let Figure::Decode { depth } = figure
+            && let Some(sample) = self.picked(depth)?
+        {
+            return Ok(sample);
+        }
         let (rows, start, steps, want) = match figure {
             Figure::Prompt { tokens } => (tokens, 0, 1, Want::Last),
             Figure::Decode { depth } => (1, depth, DECODE_TOKENS, Want::Last),
@@ -94,6 +117,29 @@ impl Bench {
             gb_per_s: bytes as f64 / elapsed.as_secs_f64() / 1e9,
             hash,
         })
+    }
+
+    /// Decodes tokens that the backend picks itself, each fed to the next step; none where it does not pick.
+    fn picked(&mut self, depth: usize) -> Result<Option<Sample>> {
+        let mut tokens = self.tokens(1);
+        let mut hash = 0xcbf2_9ce4_8422_2325;
+        let mut started = Instant::now();
+        for i in 0..=PICKED_TOKENS {
+            let mut picks = Vec::new();
+            let chunk = Chunk { tokens: &tokens, start: depth + i, blocks: &self.blocks, want: Want::Last };
+            if !self.model.pick(&[chunk], &mut picks)? {
+                return Ok(None);
+            }
+            anyhow::ensure!(picks != [model::NOT_A_NUMBER], "the model produced logits that are not numbers");
+            hash = (hash ^ u64::from(picks[0])).wrapping_mul(0x100_0000_01b3);
+            tokens = picks;
+            if i == 0 {
+                started = Instant::now();
+            }
+        }
+        let rate = PICKED_TOKENS as f64 / started.elapsed().as_secs_f64();
+        let gb_per_s = rate * self.model.info().bytes_per_token as f64 / 1e9;
+        Ok(Some(Sample { tokens_per_s: rate, gb_per_s, hash }))
     }
 
     /// Runs tokens through the model in as few steps as it takes, and says how many.

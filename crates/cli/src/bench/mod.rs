@@ -4,6 +4,7 @@
 //! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
+mod edit;
 mod figures;
 mod fix;
 mod partner;
@@ -13,9 +14,10 @@ mod screen;
 mod serve;
 mod serving;
 
+use crate::device::{DeviceChoice, device_choice};
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use figures::{Bench, Figure};
+use figures::{Bench, Figure, What as Loaded};
 use peer::Peer;
 use report::{Provenance, Row};
 
@@ -28,6 +30,15 @@ pub struct BenchArgs {
     /// Model name or path to a GGUF file
     #[arg(short, long)]
     model: Option<String>,
+    /// Where to compute: cpu, cuda, cuda:N, or auto for a card if there is one that can
+    #[arg(long, default_value = "auto", value_parser = device_choice, env = "FLINT_DEVICE")]
+    device: DeviceChoice,
+    /// A model of this shape instead of a file; the weights are random and made on the card
+    #[arg(long, value_name = "NAME", requires = "random_weights", conflicts_with_all = ["model", "peer"])]
+    shape: Option<String>,
+    /// Says that the weights of --shape are random
+    #[arg(long, requires = "shape")]
+    random_weights: bool,
     /// Prompt lengths
     #[arg(long, value_delimiter = ',', default_value = "512")]
     prompt: Vec<usize>,
@@ -76,6 +87,8 @@ enum What {
     Partner(partner::PartnerBenchArgs),
     /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
     Screen(screen::ScreenBenchArgs),
+    /// What drafting gains: files that are rewritten, and text that nobody knows before
+    Edit(edit::EditBenchArgs),
 }
 
 /// Runs the benchmark.
@@ -85,18 +98,32 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
         Some(What::Fix(args)) => return fix::run(args),
         Some(What::Partner(args)) => return partner::run(args),
         Some(What::Screen(args)) => return screen::run(args),
+        Some(What::Edit(args)) => return edit::run(&args),
         None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
     if args.kernels {
         return figures::kernels(threads, args.json);
     }
-    let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
-    let path = crate::models::ensure(&name, args.offline)?;
-    let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads)).collect::<anyhow::Result<Vec<_>>>()?;
     let deepest = args.depth.iter().copied().max().unwrap_or(0);
-    let mut bench = Bench::load(&path, threads, args.kv_q8, deepest.max(args.reuse) + 4096)?;
-    let provenance = Provenance::new(&name, &path, &bench)?;
+    let room = deepest.max(args.reuse) + 4096;
+    let load = |what| Bench::load(what, args.device, threads, args.kv_q8, room);
+    let (mut bench, provenance, peers) = match &args.shape {
+        Some(shape) => {
+            let bench = load(Loaded::Shape(shape))?;
+            let provenance = Provenance::new(&format!("{shape} (random weights)"), None, &bench)?;
+            (bench, provenance, Vec::new())
+        }
+        None => {
+            let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
+            let path = crate::models::ensure(&name, args.offline)?;
+            let peers = args.peer.iter().map(|spec| Peer::parse(spec, &path, threads));
+            let peers = peers.collect::<anyhow::Result<Vec<_>>>()?;
+            let bench = load(Loaded::File(&path))?;
+            let provenance = Provenance::new(&name, Some(&path), &bench)?;
+            (bench, provenance, peers)
+        }
+    };
     if !args.json {
         println!("{provenance}");
     }
@@ -107,7 +134,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     let mut rows: Vec<Row> = figures.iter().map(|&figure| Row::new(figure, &peers)).collect();
     for _ in 0..args.rounds {
         for row in &mut rows {
-            row.bandwidth.push(crate::bandwidth::read_bandwidth(threads));
+            if !bench.on_card {
+                row.bandwidth.push(crate::bandwidth::read_bandwidth(threads));
+            }
             row.ours.push(bench.measure(row.figure)?);
             for (peer, values) in peers.iter().zip(&mut row.peers) {
                 values.extend(peer.measure(row.figure)?);

@@ -36,7 +36,7 @@ pub struct PartnerBenchArgs {
     json: bool,
 }
 
-/// A kind of step, by the call the model makes.
+/// A kind of step, by the call the model makes. No two calls of a session are alike, because the partner ends a model that repeats itself.
 struct Kind {
     name: &'static str,
     /// What a step should cost at most, in milliseconds.
@@ -45,7 +45,11 @@ struct Kind {
 }
 
 const KINDS: [Kind; 4] = [
-    Kind { name: "read a file", target_ms: 12.0, call: |_| call("read", &json!({"path": "notes.txt"})) },
+    Kind {
+        name: "read a file",
+        target_ms: 12.0,
+        call: |step| call("read", &json!({"path": "notes.txt", "lines": step + 1})),
+    },
     Kind {
         name: "edit a file",
         target_ms: 12.0,
@@ -69,7 +73,7 @@ const KINDS: [Kind; 4] = [
     Kind {
         name: "run a command in the sandbox",
         target_ms: 25.0,
-        call: |_| call("shell", &json!({"command": "true"})),
+        call: |step| call("shell", &json!({"command": format!("test {step} != x")})),
     },
 ];
 

@@ -4,7 +4,6 @@ use super::figures::{Bench, Figure, Sample};
 use super::peer::Peer;
 use crate::doctor::machine;
 use anyhow::Result;
-use model::Backend;
 use serde_json::json;
 use std::fmt;
 use std::path::Path;
@@ -13,9 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// What must be known to repeat or to doubt a number.
 pub struct Provenance {
     model: String,
-    file_bytes: u64,
+    file_bytes: Option<u64>,
     bytes_per_token: usize,
-    kernels: &'static str,
+    kernels: String,
     threads: usize,
     cpu: String,
     load_s: f64,
@@ -26,20 +25,18 @@ pub struct Provenance {
 
 impl Provenance {
     /// Collects the facts of this run.
-    pub fn new(name: &str, path: &Path, bench: &Bench) -> Result<Provenance> {
-        let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
-        let commit = git.ok().filter(|out| out.status.success()).map(|out| out.stdout);
+    pub fn new(name: &str, path: Option<&Path>, bench: &Bench) -> Result<Provenance> {
         Ok(Provenance {
             model: name.to_string(),
-            file_bytes: std::fs::metadata(path)?.len(),
+            file_bytes: path.map(|path| std::fs::metadata(path).map(|meta| meta.len())).transpose()?,
             bytes_per_token: bench.model.info().bytes_per_token,
-            kernels: bench.model.kernels(),
+            kernels: bench.kernels.clone(),
             threads: bench.threads,
             cpu: machine::cpu_name().unwrap_or_else(|| std::env::consts::ARCH.to_string()),
             load_s: bench.load.as_secs_f64(),
             unix_time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
             command: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-            commit: commit.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_string()),
+            commit: commit(),
         })
     }
 
@@ -63,7 +60,7 @@ impl fmt::Display for Provenance {
 pub struct Row {
     /// What was measured.
     pub figure: Figure,
-    /// Read bandwidth just before, GB/s.
+    /// Read bandwidth of the machine's memory just before, GB/s; not asked for when the model is on a card.
     pub bandwidth: Vec<f64>,
     /// Ours.
     pub ours: Vec<Sample>,
@@ -76,6 +73,13 @@ impl Row {
     pub fn new(figure: Figure, peers: &[Peer]) -> Row {
         Row { figure, bandwidth: Vec::new(), ours: Vec::new(), peers: peers.iter().map(|_| Vec::new()).collect() }
     }
+}
+
+/// The state of the working tree this is run in, if it is one.
+pub fn commit() -> Option<String> {
+    let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let output = git.ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The middle value.
@@ -113,7 +117,11 @@ pub fn print(rows: &[Row], peers: &[Peer], provenance: &Provenance, json: bool) 
         }
         let (low, high) = rates.iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
         print!("{:15} {rate:7.1} tok/s ({low:.1} to {high:.1})", name(row.figure));
-        print!("  {gb:5.1} GB/s, {:3.0} % of {bandwidth:.1}  hash {hash:016x}", 100.0 * median(&shares));
+        print!("  {gb:5.1} GB/s");
+        if !row.bandwidth.is_empty() {
+            print!(", {:3.0} % of {bandwidth:.1}", 100.0 * median(&shares));
+        }
+        print!("  hash {hash:016x}");
         for (peer, rates) in peers.iter().zip(&row.peers).filter(|(_, rates)| !rates.is_empty()) {
             print!("  {} {:.1} (x{:.2})", peer.name, median(rates), rate / median(rates));
         }

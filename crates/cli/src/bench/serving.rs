@@ -3,7 +3,7 @@
 use super::figures::Bench;
 use super::report::{Provenance, median};
 use anyhow::{Result, bail};
-use engine::{Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request};
+use engine::{Drafting, Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request};
 use serde_json::json;
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub fn run(
     json: bool,
 ) -> Result<()> {
     let prompt = bench.tokens(reuse.max(64) + NEW_TOKENS);
-    let engine = Engine::start(Box::new(bench.model), EngineOptions::default())?;
+    let engine = Engine::start(bench.model, EngineOptions::default())?;
     let mut first_rate = None;
     for &count in sequences {
         let rates = (0..rounds).map(|_| together(&engine, count, &prompt)).collect::<Result<Vec<_>>>()?;
@@ -62,7 +62,8 @@ fn together(engine: &EngineHandle, count: usize, prompt: &[u32]) -> Result<f64> 
         .map(|i| {
             let mut own = prompt[..32].to_vec();
             own[0] = i as u32 + 10;
-            Ok(engine.submit(Request::new(own, GENERATED))?)
+            let drafting = Drafting::OFF;
+            Ok(engine.submit(Request { drafting, ..Request::new(own, GENERATED) })?)
         })
         .collect::<Result<Vec<_>>>()?;
     let mut started: Option<Instant> = None;

@@ -141,8 +141,8 @@ fn summary(finished: &Finished, facts: &Facts) -> Value {
             "prompt": usage.prompt,
             "cached": usage.cached,
             "generated": usage.generated,
-            "drafted": usage.drafted,
-            "accepted": usage.accepted,
+            "drafted": usage.drafts.total().tokens,
+            "accepted": usage.drafts.total().accepted,
         },
         "timings": {
             "queued_ms": milliseconds(timings.queued),

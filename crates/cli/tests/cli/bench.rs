@@ -42,15 +42,25 @@ fn a_peer_that_is_no_program_is_named() {
 }
 
 #[test]
-fn the_screen_is_watched_in_a_real_terminal() {
-    let output = success(flint(&["bench", "screen", "--seconds", "1", "--size", "80x24", "--json"]));
-    let lines: Vec<Value> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let names: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
-    assert_eq!(names, ["screen text", "screen edit", "screen history"]);
+fn drafting_changes_no_answer_of_mixed_prompts() {
+    pull_small();
+    let command = flint(&["bench", "edit", "-m", "smollm2-135m", "--check", "24", "--tokens", "48", "--json"]);
+    let line: Value = serde_json::from_str(stdout(&success(command)).trim()).unwrap();
+    let count = |name: &str| line["values"][name].as_u64().unwrap();
+    assert_eq!(count("prompts"), 24);
+    assert!(count("accepted") > 100 && count("accepted") < count("drafted"), "{line}");
+}
+
+#[test]
+fn an_edit_is_measured_against_plain_decoding() {
+    pull_small();
+    let arguments =
+        ["bench", "edit", "-m", "smollm2-135m", "--rounds", "1", "--tokens", "24", "--cases", "prose,bad", "--json"];
+    let text = stdout(&success(flint(&arguments)));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
     for line in &lines {
-        let values = &line["values"];
-        // How fast is for `flint bench` on a quiet machine; that keys come through and the stream is drawn is for here.
-        assert!(values["key_to_echo (limit 20)"]["n"].as_u64().unwrap() >= 3, "{line}");
-        assert!(values["tokens_per_s"].as_f64().unwrap() > 1_000.0, "{line}");
+        assert!(line["values"]["plain"]["median"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["provenance"]["threads"].is_u64(), "{line}");
     }
 }

@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod doctor;
 mod run;
+mod serve;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;

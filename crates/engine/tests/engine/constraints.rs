@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use engine::{Constraint, Drafter, EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling};
+use engine::{Constraint, DraftKind, Drafter, EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling};
 use testkit::toy::{ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -135,20 +135,21 @@ fn drafted_equals_plain_under_a_constraint() {
     for (index, sampling) in samplings().iter().enumerate() {
         let slow = start(ToyOptions::default(), plain());
         let want = ask(&slow, constrained(sampling, Rule::default()));
-        assert_eq!(want.finished().usage.drafted, 0);
+        assert_eq!(want.finished().usage.drafts.total().tokens, 0);
         let mut check = Rule::default();
         assert!(want.ids().into_iter().all(|token| check.accept(token).is_ok()), "the constraint holds");
 
         let fast = start(ToyOptions::default(), EngineOptions::default());
         let forced = ask(&fast, constrained(sampling, Rule::default()));
         assert_eq!(forced.ids(), want.ids(), "forced tokens, sampling {index}");
-        let usage = forced.finished().usage;
-        assert!(usage.drafted > 0 && usage.drafted == usage.accepted, "{usage:?}");
+        let count = forced.finished().usage.drafts.of(DraftKind::Grammar);
+        assert!(count.tokens > 0 && count.tokens == count.accepted, "{count:?}");
         assert!(fast.stats().steps < slow.stats().steps);
 
         let lying = ask(&fast, constrained(sampling, Rule { lies: true, ..Rule::default() }));
         assert_eq!(lying.ids(), want.ids(), "wrongly forced tokens, sampling {index}");
-        assert!(lying.finished().usage.accepted < lying.finished().usage.drafted);
+        let count = lying.finished().usage.drafts.of(DraftKind::Grammar);
+        assert!(count.accepted < count.tokens);
 
         let oracle = Oracle { truth: want.ids(), prompt: 50, dice: Dice(index as u64) };
         let drafter: Option<Box<dyn Drafter>> = Some(Box::new(Shy { oracle, proposed: 0 }));
@@ -178,7 +179,7 @@ fn a_batch_of_constrained_and_free_sequences_equals_each_alone() {
     for (stream, want) in streams.into_iter().zip(want) {
         assert_eq!(collect(stream).ids(), want);
     }
-    assert!(engine.stats().preemptions > 0 && engine.stats().accepted_tokens > 0);
+    assert!(engine.stats().preemptions > 0 && engine.stats().drafts.total().accepted > 0);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use engine::{EngineOptions, FinishReason, Lane, Miss, NgramDrafter, Request, Sampling};
+use engine::{Drafter, Drafting, EngineOptions, FinishReason, Lane, Miss, NgramDrafter, Request, Sampling};
 use testkit::toy::{ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -98,8 +98,8 @@ fn drafted_equals_plain() {
         let prompt = request.prompt.len();
         request.drafter = Some(Box::new(Oracle { truth: want.to_vec(), prompt, dice: Dice(want.len() as u64) }));
     });
-    assert!(stats.accepted_tokens > 100, "{stats:?}");
-    assert!(stats.drafted_tokens > stats.accepted_tokens);
+    assert!(stats.drafts.total().accepted > 100, "{stats:?}");
+    assert!(stats.drafts.total().tokens > stats.drafts.total().accepted);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn drafted_equals_plain_when_blocks_run_out() {
         let prompt = request.prompt.len();
         request.drafter = Some(Box::new(Oracle { truth: want.to_vec(), prompt, dice: Dice(1) }));
     });
-    assert!(stats.preemptions > 0 && stats.accepted_tokens > 0);
+    assert!(stats.preemptions > 0 && stats.drafts.total().accepted > 0);
 }
 
 #[test]
@@ -125,21 +125,22 @@ fn penalties_count_what_was_generated() {
     let drafter = Box::new(Oracle { truth: plain.clone(), prompt: 10, dice: Dice(5) });
     let drafted = ask(&start(toy(), EngineOptions::default()), Request { drafter: Some(drafter), ..request() });
     assert_eq!(drafted.ids(), plain);
-    assert!(drafted.finished().usage.accepted > 20);
+    assert!(drafted.finished().usage.drafts.total().accepted > 20);
 }
 
 #[test]
 fn ngrams_save_steps_where_text_repeats() {
     let toy = || ToyOptions { memory: 2, vocab: 32, ..ToyOptions::default() };
-    let request = || Request::new(vec![1, 2, 3], 400);
+    let request = || Request { drafting: Drafting::OFF, ..Request::new(vec![1, 2, 3], 400) };
     let plain = start(toy(), EngineOptions::default());
     let drafted = start(toy(), EngineOptions::default());
     let want = ask(&plain, request());
-    let got = ask(&drafted, Request { drafter: Some(Box::new(NgramDrafter::new(2))), ..request() });
+    let drafter: Option<Box<dyn Drafter>> = Some(Box::new(NgramDrafter::new()));
+    let got = ask(&drafted, Request { drafter, ..request() });
     assert_eq!(got.ids(), want.ids());
     assert!(drafted.stats().steps * 4 < plain.stats().steps);
-    let usage = got.finished().usage;
-    assert!(usage.accepted > 300 && usage.drafted >= usage.accepted);
+    let count = got.finished().usage.drafts.total();
+    assert!(count.accepted > 300 && count.tokens >= count.accepted);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // All of this is test code, helpers included.
 
 mod constraints;
+mod drafting;
 mod exactness;
 mod limits;
 mod lives;

@@ -20,7 +20,7 @@ use crate::generation::{self, Job};
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
-use crate::{body, facts, ids, streamed, trace};
+use crate::{body, drafts, facts, ids, streamed, trace};
 
 /// What all chunks of an answer repeat.
 #[derive(Clone, Debug)]
@@ -120,6 +120,7 @@ fn prepare(pool: &Pool, request: &mut ChatRequest, tools: &ToolSet) -> Result<(J
         lane: facts::lane_of(request.service_tier.as_deref(), false),
         grammar: generation::grammar(pool, format, tools)?,
         answer: generation::answer_options(pool, tools, formatted),
+        prediction: drafts::prediction(pool, request.prediction.as_deref(), &mut warnings),
         ..Job::new(prompt)
     };
     Ok((job, warnings))

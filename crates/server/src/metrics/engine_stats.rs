@@ -1,6 +1,6 @@
 //! What each engine counts by itself, read when somebody asks.
 
-use engine::Stats;
+use engine::{DraftCount, DraftKind, Stats};
 
 use super::text::{Kind, Page};
 
@@ -43,10 +43,6 @@ const FAMILIES: &[Family] = &[
     counter("vllm:num_preemptions_total", "Times a sequence gave up its blocks for another.", |stats| {
         stats.preemptions as f64
     }),
-    counter("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens verified.", |stats| stats.drafted_tokens as f64),
-    counter("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.", |stats| {
-        stats.accepted_tokens as f64
-    }),
     counter("flint_prompt_tokens_computed_total", "Rows computed to read prompts, again after preemption.", |stats| {
         stats.prompt_tokens as f64
     }),
@@ -63,6 +59,9 @@ const FAMILIES: &[Family] = &[
 
 /// A number of one lane.
 type OfLane = fn(&Stats, usize) -> usize;
+
+/// A number of one drafter.
+type OfDrafter = fn(DraftCount) -> u64;
 
 /// The lanes in the order of the arrays in [`Stats`].
 const LANES: [&str; 2] = ["interactive", "background"];
@@ -85,6 +84,22 @@ pub(super) fn write(page: &mut Page, engines: &[(&str, Stats)]) {
         for (model, stats) in engines {
             for (index, lane) in LANES.iter().enumerate() {
                 page.sample(name, &[("model_name", model), ("lane", lane)], value(stats, index) as f64);
+            }
+        }
+    }
+    let drafts: [(&str, &str, OfDrafter); 3] = [
+        ("vllm:spec_decode_num_drafts_total", "Drafts verified, by drafter.", |count| count.drafts),
+        ("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens verified, by drafter.", |count| count.tokens),
+        ("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right, by drafter.", |count| {
+            count.accepted
+        }),
+    ];
+    for (name, help, value) in drafts {
+        page.family(name, Kind::Counter, help);
+        for (model, stats) in engines {
+            for kind in DraftKind::ALL {
+                let labels = [("model_name", *model), ("drafter", kind.name())];
+                page.sample(name, &labels, value(stats.drafts.of(kind)) as f64);
             }
         }
     }

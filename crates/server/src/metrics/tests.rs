@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BlockCounts, FinishReason, Finished, Stats, Timings, Usage};
+use engine::{BlockCounts, DraftCounts, DraftKind, FinishReason, Finished, Stats, Timings, Usage};
 
 use super::{Metrics, Rejection, SteerOutcome, Transport};
 
@@ -116,6 +116,7 @@ fn value(samples: &Samples, name: &str, labels: &[(&str, &str)]) -> f64 {
 
 fn finished(reason: FinishReason, generated: usize) -> Finished {
     Finished {
+        tokens: Vec::new(),
         reason,
         tail: Vec::new(),
         usage: Usage { prompt: 10, generated, ..Usage::default() },
@@ -137,6 +138,8 @@ fn an_empty_server_has_a_valid_page() {
 
 #[test]
 fn engines_are_read_at_scrape_time() {
+    let mut drafts = DraftCounts::default();
+    drafts.add(DraftKind::Ngram, 9, 8);
     let stats = Stats {
         running: [2, 1],
         queued: [0, 4],
@@ -145,8 +148,7 @@ fn engines_are_read_at_scrape_time() {
         generated_tokens: 7,
         prompt_tokens: 30,
         cached_tokens: 70,
-        drafted_tokens: 9,
-        accepted_tokens: 8,
+        drafts,
         forward_seconds: 1.5,
         ..Stats::default()
     };
@@ -160,12 +162,18 @@ fn engines_are_read_at_scrape_time() {
         ("vllm:prefix_cache_queries_total", 100.0),
         ("vllm:prefix_cache_hits_total", 70.0),
         ("vllm:num_preemptions_total", 0.0),
-        ("vllm:spec_decode_num_draft_tokens_total", 9.0),
-        ("vllm:spec_decode_num_accepted_tokens_total", 8.0),
         ("flint_forward_seconds_total", 1.5),
     ] {
         assert_eq!(value(&samples, name, &[("model_name", "toy")]), expected, "{name}");
         assert_eq!(value(&samples, name, &[("model_name", "other")]), 0.0, "{name}");
+    }
+    let drafter = |name, drafter| value(&samples, name, &[("model_name", "toy"), ("drafter", drafter)]);
+    for (name, expected) in [
+        ("vllm:spec_decode_num_drafts_total", 1.0),
+        ("vllm:spec_decode_num_draft_tokens_total", 9.0),
+        ("vllm:spec_decode_num_accepted_tokens_total", 8.0),
+    ] {
+        assert_eq!((drafter(name, "ngram"), drafter(name, "prediction")), (expected, 0.0), "{name}");
     }
     let lane = |name, lane| value(&samples, name, &[("model_name", "toy"), ("lane", lane)]);
     assert_eq!((lane("flint_lane_running", "interactive"), lane("flint_lane_running", "background")), (2.0, 1.0));

@@ -12,10 +12,12 @@ use text::grammar::GrammarSource;
 use super::settings;
 use super::turn::Turn;
 use crate::conversation::Conversation;
+use crate::drafts;
 use crate::error::ApiError;
-use crate::generation::{self, Job};
+use crate::generation::{self, Job, ROOM};
 use crate::lock::lock;
 use crate::pool::Pool;
+use crate::sessions::Stretch;
 use crate::toolbox::Declared;
 
 /// A turn that adds less than this to a known conversation is prepared where it arrived.
@@ -32,16 +34,24 @@ pub struct Order {
     pub parent: Option<Arc<Turn>>,
 }
 
+/// What came of an order.
+pub struct Prepared {
+    /// What the engine is asked.
+    pub job: Job,
+    /// The conversation that the prompt begins with, where it is held.
+    pub before: Option<Arc<Stretch>>,
+    /// What was left out of the input.
+    pub warnings: Vec<String>,
+}
+
 impl Order {
-    /// The job for the engine, and what was left out of the input. `head` is the identity of the prompt's beginning.
-    pub async fn prepare(
-        self,
-        tools: &Arc<Declared>,
-        head: u64,
-        generate: bool,
-    ) -> Result<(Job, Vec<String>), ApiError> {
+    /// What the engine is to be asked. `head` is the identity of the prompt's beginning.
+    pub async fn prepare(self, tools: &Arc<Declared>, head: u64, generate: bool) -> Result<Prepared, ApiError> {
         let held = self.held(head).filter(|_| generate);
-        if held.is_some() && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES {
+        if held.is_some()
+            && self.request.prediction.is_none()
+            && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES
+        {
             return self.write(tools, held, generate);
         }
         let tools = Arc::clone(tools);
@@ -49,21 +59,16 @@ impl Order {
         written.map_err(|error| ApiError::internal(error.to_string()))?
     }
 
-    fn write(
-        &self,
-        tools: &Declared,
-        held: Option<Arc<[u32]>>,
-        generate: bool,
-    ) -> Result<(Job, Vec<String>), ApiError> {
+    fn write(&self, tools: &Declared, held: Option<Arc<Stretch>>, generate: bool) -> Result<Prepared, ApiError> {
         let (pool, request) = (&self.pool, &self.request);
         let mut warnings = Vec::new();
-        let appended = match held {
-            Some(held) => self.append(&held, tools, &mut warnings)?,
+        let appended = match &held {
+            Some(held) => self.append(held, tools, &mut warnings)?,
             None => None,
         };
-        let prompt = match appended {
-            Some(prompt) => prompt,
-            None => self.whole(tools, generate, &mut warnings)?,
+        let (prompt, before) = match appended {
+            Some(prompt) => (prompt, held),
+            None => (self.whole(tools, generate, &mut warnings)?, None),
         };
         let format = match &request.text.format {
             TextFormat::Text => None,
@@ -82,9 +87,10 @@ impl Order {
             lane: settings::lane(request),
             grammar,
             answer: generation::answer_options(pool, &tools.set, formatted),
+            prediction: drafts::prediction(pool, request.prediction.as_deref().filter(|_| generate), &mut warnings),
             ..Job::new(prompt)
         };
-        Ok((job, warnings))
+        Ok(Prepared { job, before, warnings })
     }
 
     /// The whole conversation, written from its beginning.
@@ -100,7 +106,7 @@ impl Order {
     }
 
     /// The tokens up to the end of the turn before, where they are known and can be added to.
-    fn held(&self, head: u64) -> Option<Arc<[u32]>> {
+    fn held(&self, head: u64) -> Option<Arc<Stretch>> {
         let parent = self.parent.as_ref()?;
         let known = !parent.tokens.is_empty() && parent.fingerprint == self.pool.facts.fingerprint;
         known.then(|| lock(&self.pool.sessions).find(&parent.response.id, head)).flatten()
@@ -108,14 +114,19 @@ impl Order {
 
     /// The prompt of a request that only adds to a conversation whose tokens are known; `None` when the template must
     /// see all of it.
-    fn append(&self, held: &[u32], tools: &Declared, warnings: &mut Vec<String>) -> Result<Option<Vec<u32>>, ApiError> {
+    fn append(
+        &self,
+        held: &Stretch,
+        tools: &Declared,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Vec<u32>>, ApiError> {
         let mut conversation = Conversation::default();
         if let Some(parent) = &self.parent {
             conversation.follow(parent);
         }
         conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
-        let after = conversation.write_after_answer(&self.pool)?;
-        Ok(after.map(|after| [held, &after].concat()))
+        let Some(after) = conversation.write_after_answer(&self.pool)? else { return Ok(None) };
+        Ok(Some(held.with(&after, ROOM)))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::generation::{Generation, Piece};
 use crate::lock::lock;
 use crate::metrics::Rejection;
 use crate::pool::Pool;
-use crate::sessions;
+use crate::sessions::{self, Stretch};
 use crate::shared::Shared;
 use crate::{facts, ids};
 
@@ -69,6 +69,8 @@ pub struct Run {
     paused: Option<engine::Usage>,
     /// Identity of the head of the prompt.
     head: u64,
+    /// The conversation that the prompt begins with, where it is held.
+    before: Option<Arc<Stretch>>,
     turn: Option<Arc<Turn>>,
     ended: bool,
 }
@@ -90,17 +92,17 @@ impl Run {
             return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
         }
         let pool = shared.pools.get(request.model.as_deref()).await?;
-        let tools = shared.toolbox.get(&request, &carried_lists(&request.input, parent.as_ref()))?;
+        let tools = shared.toolbox.get(&request, carried_lists(&request.input, parent.as_ref()))?;
         tools.set.check(shared.limits.tools)?;
         let mut warnings = settings::warnings(&request, &pool);
         warnings.extend_from_slice(&tools.warnings);
         let head = sessions::head(request.instructions.as_deref(), tools.list);
         let order = Order { pool: Arc::clone(&pool), request: Arc::clone(&request), parent: parent.clone() };
-        let (job, mut more) = order.prepare(&tools, head, origin.generate).await?;
-        warnings.append(&mut more);
+        let mut prepared = order.prepare(&tools, head, origin.generate).await?;
+        warnings.append(&mut prepared.warnings);
         let mut response = settings::response(&request, &tools, &pool, parent.as_deref());
         response.flint = Some(Box::new(facts::served(&pool, origin.transport, warnings)));
-        let started = Generation::start(&pool, job);
+        let started = Generation::start(&pool, prepared.job);
         let (generation, failure) = match started {
             Ok(generation) => (Some(generation), None),
             Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
@@ -124,6 +126,7 @@ impl Run {
             stop: None,
             paused: None,
             head,
+            before: prepared.before,
             turn: None,
             ended: false,
         };
@@ -353,8 +356,9 @@ impl Run {
         let mut tokens: Arc<[u32]> = Arc::default();
         if let Some(generation) = self.generation.take() {
             tokens = generation.tokens().into();
-            let whole = [generation.prompt(), generation.tokens()].concat();
-            lock(&self.pool.sessions).hold(&response.id, self.head, whole.into());
+            if let Some(whole) = generation.into_tokens() {
+                lock(&self.pool.sessions).hold(&response.id, self.head, self.before.take(), &whole);
+            }
         }
         self.set_place(None);
         if status == Status::Completed {
@@ -398,12 +402,7 @@ impl Run {
 
     fn account(&mut self, finished: &Finished) {
         let used = finished.usage;
-        let mut usage = facts::usage(used);
-        if self.request.prediction.is_some() {
-            usage.output_tokens_details.accepted_prediction_tokens = used.accepted;
-            usage.output_tokens_details.rejected_prediction_tokens = used.drafted - used.accepted;
-        }
-        self.emitter.response.usage = Some(usage);
+        self.emitter.response.usage = Some(facts::usage(used));
         if let Some(flint) = &mut self.emitter.response.flint {
             let restored = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
             flint.timings = Some(facts::timings(finished, restored));

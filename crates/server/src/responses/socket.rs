@@ -27,6 +27,10 @@ use crate::{body, trace};
 /// Bytes read at once. The usual 128 KiB for each of hundreds of idle connections would be memory for nothing.
 const READ_BUFFER: usize = 8 << 10;
 
+/// Room for the JSON of an event: most are deltas, and those with a whole response need more.
+const DELTA_BYTES: usize = 256;
+const RESPONSE_BYTES: usize = 2 << 10;
+
 /// Unanswered pings after which a peer is taken for dead.
 const PINGS_MAX: u32 = 2;
 
@@ -125,19 +129,18 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
 }
 
 fn receive(shared: &Shared, lanes: &mut Lanes, bytes: &[u8], refused: bool, replies: &mut Vec<Event>) {
-    let stream_id = |value: &Value| value["stream_id"].as_str().map(Arc::from);
-    let value = match body::value(bytes, &shared.limits) {
-        Ok(value) => value,
+    let fields = match body::object(bytes, &shared.limits) {
+        Ok(fields) => fields,
         Err(error) => return replies.push(refusal(&shared.metrics, &error, None)),
     };
-    let lane: Option<Arc<str>> = stream_id(&value);
-    if refused && value["type"] == "response.create" {
+    let lane: Option<Arc<str>> = fields.text("stream_id").map(Arc::from);
+    if refused && fields.text("type") == Some("response.create") {
         let message = "this connection takes no more requests; open a new one and send the whole input";
         let error = ApiError::bad_request(message).code("websocket_connection_limit_reached");
         let error = error.because(if shared.is_closing() { Rejection::Shutdown } else { Rejection::SocketLimit });
         return replies.push(refusal(&shared.metrics, &error, lane));
     }
-    match ClientMessage::read(value) {
+    match ClientMessage::read(fields) {
         Ok(message) => lanes.receive(message, replies),
         Err(error) => {
             let code = if error.param == "stream_id" { Some("invalid_stream_id") } else { None };
@@ -183,7 +186,12 @@ pub fn text(event: &Event) -> Message {
 
 /// An event as JSON.
 pub fn json(event: &Event) -> Utf8Bytes {
-    serde_json::to_string(event).unwrap_or_default().into()
+    // Tools that a response repeats are most of it; a text that grows to them would be copied again and again.
+    let room = event.kind.response().map_or(DELTA_BYTES, |response| response.tools.text().len() + RESPONSE_BYTES);
+    let mut text = Vec::with_capacity(room);
+    // Our own types always have a JSON form.
+    let written = serde_json::to_writer(&mut text, event);
+    written.ok().and_then(|()| Utf8Bytes::try_from(text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{CONTEXT, IM_END, Reply, city, endless, only, post, with};
+use crate::support::{CONTEXT, IM_END, Reply, city, endless, get, only, post, with};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -223,4 +223,46 @@ fn what_cannot_be_read_is_named() {
     let parts = json!([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]);
     let answer = post(PATH, &ask(json!({"messages": [{"role": "user", "content": parts}], "max_tokens": 1}))).ok();
     assert!(answer["flint"]["warnings"][0].as_str().unwrap().contains("`image_url`"));
+}
+
+#[test]
+fn a_prediction_changes_nothing_and_a_wrong_one_is_named() {
+    let plain = post(PATH, &ask(json!({"max_tokens": 200}))).ok();
+    let text = plain["choices"][0]["message"]["content"].clone();
+    let huge = "fn main() {}\n".repeat(100_000);
+    let parts = json!([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]);
+    for content in [text.clone(), json!(""), json!("\u{0}\u{7f}\u{10ffff}"), json!(huge), parts] {
+        let prediction = json!({"type": "content", "content": content});
+        let answer = post(PATH, &ask(json!({"max_tokens": 200, "prediction": prediction}))).ok();
+        assert_eq!(answer["choices"][0]["message"]["content"], text);
+        assert_eq!(answer["usage"]["completion_tokens"], 200);
+        let details = &answer["usage"]["completion_tokens_details"];
+        let drafted = &answer["flint"]["timings"]["drafters"]["prediction"];
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        let (right, wrong) = (&details["accepted_prediction_tokens"], &details["rejected_prediction_tokens"]);
+        assert!(right.is_u64() && wrong.is_u64(), "{details}");
+        assert_eq!(count(right) + count(wrong), count(&drafted["drafted_tokens"]), "{answer}");
+        let warned = answer["flint"]["warnings"].to_string().contains("`prediction` was used up to");
+        assert_eq!(warned, content.as_str().is_some_and(|text| text.len() > 256 << 10));
+    }
+    for (prediction, param) in [
+        (json!("text"), "prediction"),
+        (json!({"type": "diff", "content": "text"}), "prediction.type"),
+        (json!({"type": "content", "content": [{"type": "image_url"}]}), "prediction.content[0].type"),
+    ] {
+        let refused = error(&post(PATH, &ask(json!({"prediction": prediction}))), 400);
+        assert_eq!(refused["param"], param, "{refused}");
+        let refused =
+            error(&post("/v1/responses", &json!({"model": "toy", "input": "a", "prediction": prediction})), 400);
+        assert_eq!(refused["param"], param, "{refused}");
+    }
+}
+
+#[test]
+fn the_status_page_names_the_model_and_its_drafters() {
+    post(PATH, &ask(json!({}))).ok();
+    let status = get("/status").ok();
+    let toy = status["models"].as_array().unwrap().iter().find(|model| model["name"] == "toy").unwrap();
+    assert!(toy["generated_tokens"].as_u64().unwrap() >= 24, "{toy}");
+    assert!(toy["drafting"]["drafted_tokens"].is_u64() && toy["drafting"]["drafters"].is_object(), "{toy}");
 }

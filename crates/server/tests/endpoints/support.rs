@@ -164,9 +164,17 @@ impl Reply {
 
 /// Sends JSON to a path and waits for the whole answer.
 pub fn post(path: &str, body: &Value) -> Reply {
-    let body = body.to_string();
+    send("POST", path, &body.to_string())
+}
+
+/// Asks for a page.
+pub fn get(path: &str) -> Reply {
+    send("GET", path, "")
+}
+
+fn send(method: &str, path: &str, body: &str) -> Reply {
     let mut stream = TcpStream::connect(*ADDRESS).unwrap();
-    let head = format!("POST {path} HTTP/1.0\r\nhost: {}\r\ncontent-type: application/json\r\n", *ADDRESS);
+    let head = format!("{method} {path} HTTP/1.0\r\nhost: {}\r\ncontent-type: application/json\r\n", *ADDRESS);
     write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();

@@ -52,7 +52,8 @@ impl InstantLoader {
         let produced = Arc::clone(&self.produced);
         let backend = InstantBackend { info, word, pace: self.pace, next: Instant::now(), produced };
         Ok(LoadedModel {
-            engine: Engine::start(Box::new(backend), EngineOptions::default())?,
+            // Its tokens come one by one, at the rate asked for: nothing is drafted.
+            engine: Engine::start(Box::new(backend), EngineOptions { draft_max: 0, ..EngineOptions::default() })?,
             template: ChatTemplate::new(tokenizer.vocabulary()),
             tokenizer,
             served_model: "instant".to_owned(),

@@ -1,0 +1,94 @@
+//! `flint bench edit`: what drafting gains where text is known, and what it costs where it is not.
+//!
+//! Every case is answered plainly and with each drafter in turn, round after round in one process, because the speed of a
+//! shared machine changes from minute to minute: what is compared are neighbours. Every answer must be the plain one,
+//! token for token, or the benchmark fails. `--check N` compares answers to N mixed prompts and measures nothing.
+
+mod cases;
+mod check;
+mod measure;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::load::{self, LoadOptions};
+use cases::Case;
+use measure::{Bench, Way};
+
+/// Arguments of `flint bench edit`.
+#[derive(Args)]
+pub struct EditBenchArgs {
+    #[command(flatten)]
+    load: LoadOptions,
+    /// Cases to run
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "edit,prose,fresh,bad")]
+    cases: Vec<Part>,
+    /// Rounds
+    #[arg(short, long, default_value_t = 3)]
+    rounds: usize,
+    /// Most tokens of an answer that is not a whole file
+    #[arg(long, default_value_t = 256)]
+    tokens: usize,
+    /// A file of JSON lines with a `prompt` each, such as HumanEval: fresh code is asked for with these
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<std::path::PathBuf>,
+    /// How many of them are used
+    #[arg(long, default_value_t = 4)]
+    prompts_max: usize,
+    /// Only compare the answers to this many mixed prompts, with every drafter
+    #[arg(long, value_name = "N")]
+    check: Option<usize>,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// A file of 294 lines with one function changed: with the old file as prediction, and without
+    Edit,
+    /// Text that repeats nothing
+    Prose,
+    /// New functions
+    Fresh,
+    /// Predictions that are wrong, huge or binary
+    Bad,
+}
+
+/// Runs the benchmark.
+pub fn run(args: &EditBenchArgs) -> Result<()> {
+    let bench = Bench { loaded: load::load(&args.load)?, drafts_with_model: args.load.how.draft_model.is_some() };
+    if let Some(count) = args.check {
+        return check::run(&bench, count, args.tokens, args.json);
+    }
+    for part in &args.cases {
+        for case in part.cases(args)? {
+            let ways = part.ways(&case, &bench);
+            bench.compare(&case, &ways, args.rounds, args.json).with_context(|| case.name.clone())?;
+        }
+    }
+    Ok(())
+}
+
+impl Part {
+    fn cases(self, args: &EditBenchArgs) -> Result<Vec<Case>> {
+        match self {
+            Part::Edit => Ok(cases::edits()),
+            Part::Prose => Ok(cases::prose(args.tokens)),
+            Part::Fresh => cases::fresh(args.tokens, args.prompts.as_deref(), args.prompts_max),
+            Part::Bad => Ok(cases::bad(args.tokens)),
+        }
+    }
+
+    fn ways(self, case: &Case, bench: &Bench) -> Vec<Way> {
+        let mut ways = match self {
+            Part::Edit => vec![Way::Ngram, Way::Prediction, Way::Usual],
+            Part::Prose | Part::Fresh => vec![Way::Usual],
+            Part::Bad => case.predictions.iter().map(|(name, _)| Way::Bad(name)).collect(),
+        };
+        if bench.drafts_with_model && self != Part::Bad {
+            ways.push(Way::Model);
+        }
+        ways
+    }
+}

@@ -1,0 +1,54 @@
+//! `flint selftest`: every kernel of a device against its oracle, over the case tables.
+
+use anyhow::ensure;
+use clap::Args;
+use kernels::cases::{Case, normalised_error};
+use kernels::{Kernels, Runtime};
+
+use crate::device::{DeviceChoice, device_choice};
+
+/// Arguments of `flint selftest`.
+#[derive(Args)]
+pub struct SelftestArgs {
+    /// What to test: cpu, cuda or cuda:N
+    #[arg(long, default_value = "cpu", value_parser = device_choice)]
+    device: DeviceChoice,
+    /// Print every case, not only what failed
+    #[arg(long)]
+    all: bool,
+}
+
+/// Runs all cases; an error when one of them fails.
+pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
+    let outcomes = match args.device {
+        DeviceChoice::Cuda(card) => {
+            let device = cuda::Device::open(card)?;
+            println!("{}", device.facts().name);
+            cuda::selftest::selftest(&device)?
+        }
+        DeviceChoice::Cpu | DeviceChoice::Auto => cpu(),
+    };
+    for outcome in outcomes.iter().filter(|outcome| args.all || !outcome.passed()) {
+        let verdict = if outcome.passed() { "ok    " } else { "FAILED" };
+        println!("{verdict} {}: error {:.1e}, {:.1e} is allowed", outcome.name, outcome.error, outcome.bound);
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
+    println!("{} cases, {failed} failed", outcomes.len());
+    ensure!(failed == 0, "the kernels compute something else than their oracle; do not trust answers of this device");
+    Ok(())
+}
+
+fn cpu() -> Vec<cuda::selftest::Outcome> {
+    let mut outcomes = Vec::new();
+    let mut oracle = Runtime::new(Kernels::reference(), 1);
+    for table in Kernels::available().into_iter().filter(|table| table.name != "reference") {
+        let mut runtime = Runtime::new(table, 1);
+        for case in Case::all() {
+            let expected = case.prepare(&oracle)(&mut oracle);
+            let error = normalised_error(&case.prepare(&runtime)(&mut runtime), &expected);
+            let name = format!("{} {case:?}", table.name);
+            outcomes.push(cuda::selftest::Outcome { name, error, bound: case.bound() });
+        }
+    }
+    outcomes
+}

@@ -1,0 +1,376 @@
+//! What each kernel is given: a description for callers, and the parameter block the kernel reads.
+//!
+//! The blocks marked `repr(C)` stand in the `.cu` files with the same fields in the same order. Addresses are put into
+//! them through [`Arguments`], which notes the allocation behind each, so that recorded graphs keep it alive.
+
+use crate::memory::{Buffer, Keep, Mailbox, Matrix, Slice};
+use std::sync::Arc;
+
+/// Addresses for a parameter block, and what must stay alive for them.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub kept: Vec<Arc<dyn Keep>>,
+}
+
+impl Arguments {
+    pub fn at<T>(&mut self, slice: Slice<'_, T>) -> u64 {
+        let allocation: Arc<dyn Keep> = slice.allocation.clone();
+        self.kept.push(allocation);
+        slice.address
+    }
+
+    pub fn mailbox(&mut self, mailbox: &Mailbox) -> u64 {
+        let memory: Arc<dyn Keep> = mailbox.0.clone();
+        self.kept.push(memory);
+        mailbox.address()
+    }
+
+    pub fn optional<T>(&mut self, slice: Option<Slice<'_, T>>) -> u64 {
+        slice.map_or(0, |slice| self.at(slice))
+    }
+}
+
+/// One matrix of a product.
+#[derive(Clone, Copy)]
+pub struct Part<'a> {
+    /// Weights.
+    pub matrix: &'a Matrix,
+    /// Added to the result.
+    pub bias: Option<Slice<'a, f32>>,
+    /// Place of its first result in an output row.
+    pub output: usize,
+}
+
+/// What becomes of the sums of a product.
+#[derive(Clone, Copy)]
+pub enum Then<'a> {
+    /// They are the output.
+    Store,
+    /// They are added to the output.
+    Add,
+    /// The one part is a gate; the matrix here is its up, and the output is `silu(gate) * up`.
+    Gate(&'a Matrix),
+    /// They are the output, and the best of each row and block goes here, multiprocessors per row.
+    Logits(Slice<'a, u64>),
+}
+
+/// Matrix times few rows.
+pub struct ProductCall<'a> {
+    /// One to three matrices over the same input.
+    pub parts: &'a [Part<'a>],
+    /// Rows of the input.
+    pub rows: usize,
+    /// Input rows, as long as the matrices are wide.
+    pub input: Slice<'a, f32>,
+    /// Norm applied to the input first, and its epsilon.
+    pub norm: Option<(&'a Buffer<f32>, f32)>,
+    /// Output rows, `stride` apart.
+    pub output: Slice<'a, f32>,
+    /// See `output`.
+    pub stride: usize,
+    /// What becomes of the sums.
+    pub then: Then<'a>,
+}
+
+/// Where rows stand in their sequences, and how heads are finished.
+#[derive(Clone, Copy)]
+pub struct HeadsCall<'a> {
+    /// `[row][heads + 2 kv_heads][head]`.
+    pub rows: Slice<'a, f32>,
+    /// Position of each row.
+    pub positions: Slice<'a, u32>,
+    /// Sequence of each row.
+    pub sequences: Slice<'a, u32>,
+    /// Block numbers, `table_stride` per sequence.
+    pub tables: Slice<'a, u32>,
+    /// See `tables`.
+    pub table_stride: usize,
+    /// The KV cache.
+    pub cache: Slice<'a, u8>,
+    /// Bytes of a block over all layers.
+    pub block_bytes: usize,
+    /// The layer.
+    pub layer: usize,
+    /// Norm of each query head.
+    pub q_norm: Option<&'a Buffer<f32>>,
+    /// Norm of each key head.
+    pub k_norm: Option<&'a Buffer<f32>>,
+    /// Epsilon of these norms.
+    pub epsilon: f32,
+    /// Cosine and sine, `[position][dimensions / 2]`.
+    pub angles: &'a Buffer<[f32; 2]>,
+    /// Elements of a head that are rotated.
+    pub dimensions: usize,
+    /// Whether pairs are neighbours.
+    pub neighbours: bool,
+}
+
+/// Attention of single rows.
+pub struct AttentionCall<'a> {
+    /// Where the rows stand.
+    pub heads: HeadsCall<'a>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Whether the rows' own keys and values are written first; every row must have its own sequence then.
+    pub store: bool,
+    /// `[row][heads * head]`.
+    pub output: Slice<'a, f32>,
+    /// Partial results, `[row][heads][SPLITS][head + 2]`.
+    pub partial: Slice<'a, f32>,
+    /// Counters, `[row][heads]`, zero.
+    pub arrived: Slice<'a, u32>,
+}
+
+/// Keys and values into the cache; queries made ready.
+pub struct StoreCall<'a> {
+    /// Where the rows stand.
+    pub heads: HeadsCall<'a>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Queries in half precision, `[row][heads * head]`.
+    pub queries: Option<Slice<'a, u16>>,
+}
+
+/// Query rows of one sequence that follow each other; at most 64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueryTile {
+    /// First row.
+    pub row: u32,
+    /// Number of rows.
+    pub count: u32,
+    /// Position of the first.
+    pub position: u32,
+    /// Nothing.
+    pub padding: u32,
+}
+
+// SAFETY: four numbers without padding.
+unsafe impl crate::memory::Plain for QueryTile {}
+
+/// Attention of many rows.
+pub struct FlashCall<'a> {
+    /// Where the rows stand.
+    pub heads: HeadsCall<'a>,
+    /// Queries from [`StoreCall`].
+    pub queries: Slice<'a, u16>,
+    /// Which rows belong together.
+    pub tiles: Slice<'a, QueryTile>,
+    /// `[row][heads * head]` in half precision.
+    pub output: Slice<'a, u16>,
+}
+
+/// Embeddings of tokens.
+pub struct EmbedCall<'a> {
+    /// The table.
+    pub table: &'a Matrix,
+    /// Tokens, one per row.
+    pub tokens: Slice<'a, u32>,
+    /// `[row][columns]`.
+    pub output: Slice<'a, f32>,
+}
+
+/// The most likely token of each row.
+pub struct PickCall<'a> {
+    /// From [`Then::Logits`].
+    pub candidates: Slice<'a, u64>,
+    /// Number of rows, at most [`crate::PICK_ROWS_MAX`].
+    pub rows: usize,
+    /// Entries of a row of logits.
+    pub vocab: usize,
+    /// Tokens and positions of the step after this one.
+    pub next: Option<(Slice<'a, u32>, Slice<'a, u32>)>,
+    /// Picks made so far, per row.
+    pub tickets: Slice<'a, u32>,
+    /// Where ticket and token go.
+    pub mailbox: &'a Mailbox,
+}
+
+/// Norm of rows into half precision.
+pub struct NormCall<'a> {
+    /// `[row][columns]`.
+    pub input: Slice<'a, f32>,
+    /// As long as a row.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub epsilon: f32,
+    /// `[row][columns]`.
+    pub output: Slice<'a, u16>,
+}
+
+/// A matrix written out in half precision.
+pub struct ExpandCall<'a> {
+    /// The matrix.
+    pub matrix: &'a Matrix,
+    /// Row `r` goes to row `r * step + offset`.
+    pub step: usize,
+    /// See `step`.
+    pub offset: usize,
+    /// Output rows, as long as the matrix is wide.
+    pub output: Slice<'a, u16>,
+}
+
+/// Matrix times many rows, in half precision.
+pub struct GemmCall<'a> {
+    /// `[m][k]`.
+    pub input: Slice<'a, u16>,
+    /// `[n][k]`.
+    pub weights: Slice<'a, u16>,
+    /// Rows, outputs, inputs.
+    pub shape: (usize, usize, usize),
+    /// Added to the result.
+    pub bias: Option<&'a Buffer<f32>>,
+    /// Where the result goes.
+    pub output: GemmOutput<'a>,
+}
+
+/// Where the result of a [`GemmCall`] goes, `[m][n]`.
+pub enum GemmOutput<'a> {
+    /// Here.
+    Store(Slice<'a, f32>),
+    /// It is added to what is here.
+    Add(Slice<'a, f32>),
+    /// Even outputs are gates and odd ones ups: `silu(gate) * up` goes here, `[m][n / 2]`.
+    Gate(Slice<'a, u16>),
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SegmentBlock {
+    pub weights: u64,
+    pub second: u64,
+    pub bias: u64,
+    pub format: u32,
+    pub rows: u32,
+    pub tiles: u32,
+    pub first_block: u32,
+    pub blocks: u32,
+    pub output: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct ProductBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub norm: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub rows: u32,
+    pub input_stride: u32,
+    pub output_stride: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct HeadsBlock {
+    pub rows: u64,
+    pub positions: u64,
+    pub tables: u64,
+    pub sequences: u64,
+    pub cache: u64,
+    pub q_norm: u64,
+    pub k_norm: u64,
+    pub angles: u64,
+    pub block_bytes: u64,
+    pub layer_offset: u64,
+    pub epsilon: f32,
+    pub scale: f32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub dimensions: u32,
+    pub neighbours: u32,
+    pub table_stride: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct AttentionBlock {
+    pub heads: HeadsBlock,
+    pub output: u64,
+    pub partial: u64,
+    pub arrived: u64,
+    pub store: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct StoreBlock {
+    pub heads: HeadsBlock,
+    pub queries: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FlashBlock {
+    pub heads: HeadsBlock,
+    pub queries: u64,
+    pub tiles: u64,
+    pub output: u64,
+}
+
+#[repr(C)]
+pub(crate) struct EmbedBlock {
+    pub table: u64,
+    pub tokens: u64,
+    pub output: u64,
+    pub format: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct PickBlock {
+    pub candidates: u64,
+    pub tokens: u64,
+    pub positions: u64,
+    pub tickets: u64,
+    pub mailbox: u64,
+    pub blocks: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct NormBlock {
+    pub input: u64,
+    pub weight: u64,
+    pub output: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ExpandBlock {
+    pub weights: u64,
+    pub output: u64,
+    pub format: u32,
+    pub rows: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub step: u32,
+    pub offset: u32,
+}
+
+#[repr(C)]
+pub(crate) struct GemmBlock {
+    pub input: u64,
+    pub weights: u64,
+    pub output: u64,
+    pub bias: u64,
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub output_stride: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RandomBlock {
+    pub output: u64,
+    pub chunks: u64,
+    pub format: u32,
+    pub seed: u32,
+}

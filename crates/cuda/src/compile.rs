@@ -1,0 +1,198 @@
+//! Kernels from source to machine code: NVRTC compiles for the card that is present, and the result is kept on disk.
+//!
+//! A kept result is named by a hash of everything it depends on: the source, the definitions, the architecture and the
+//! compiler's version. At most [`KEPT_MAX`] are kept, the oldest go first.
+
+use crate::error::Error;
+use cudarc::nvrtc::sys;
+use sha2::{Digest, Sha256};
+use std::ffi::{CString, c_char};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Compiled kernels kept on disk; one is about 100 kB.
+const KEPT_MAX: usize = 128;
+
+const COMMON: &str = include_str!("kernels/common.cuh");
+const FORMATS: &str = include_str!("kernels/formats.cuh");
+const HEADS: &str = include_str!("kernels/heads.cuh");
+const PRODUCT: &str = include_str!("kernels/product.cuh");
+const ATTENTION: &str = include_str!("kernels/attention.cuh");
+const ROWS: &str = include_str!("kernels/rows.cuh");
+const TENSOR: &str = include_str!("kernels/tensor.cuh");
+
+/// One kernel source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Matrix times few rows.
+    Product,
+    /// Attention of single rows.
+    Attention,
+    /// Keys and values into the cache.
+    Heads,
+    /// Embeddings, picks, norms.
+    Rows,
+    /// Matrix times many rows.
+    Gemm,
+    /// Attention of many rows.
+    Flash,
+    /// A whole step of one row; compute capability 9.0 and up.
+    Token,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Source; 7] =
+        [Source::Product, Source::Attention, Source::Heads, Source::Rows, Source::Gemm, Source::Flash, Source::Token];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Product => "product",
+            Source::Attention => "attention",
+            Source::Heads => "heads",
+            Source::Rows => "rows",
+            Source::Gemm => "gemm",
+            Source::Flash => "flash",
+            Source::Token => "token",
+        }
+    }
+
+    fn parts(self) -> &'static [&'static str] {
+        match self {
+            Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
+            Source::Attention => &[COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
+            Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
+            Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
+            Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
+            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")],
+        }
+    }
+}
+
+/// The compiler's option for a compute capability.
+pub fn architecture_option(capability: (u32, u32)) -> String {
+    format!("sm_{}{}", capability.0, capability.1)
+}
+
+/// Opens NVRTC and says its version. `FLINT_NVRTC` may name the library's file, where it is not on the search path.
+pub fn nvrtc_version() -> Result<(i32, i32), Error> {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    let present = PRESENT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("FLINT_NVRTC").map(PathBuf::from) {
+            open_for_good(&path);
+        }
+        // SAFETY: the library is the compiler; its initialisers are made to be run.
+        unsafe { sys::is_culib_present() }
+    });
+    if !present {
+        return Err(Error::NoCompiler);
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is open and the pointers are to live integers.
+    let result = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+    if result == sys::nvrtcResult::NVRTC_SUCCESS { Ok((major, minor)) } else { Err(Error::NoCompiler) }
+}
+
+/// Opens a library and the built-ins beside it, which it looks for by name, so that the search by name finds both.
+fn open_for_good(path: &Path) {
+    let beside = path.parent().and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten();
+    let is_builtins = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("libnvrtc-builtins.so");
+    let builtins = beside.flatten().filter(|entry| is_builtins(&entry.file_name())).map(|entry| entry.path());
+    for library in builtins.chain([path.to_path_buf()]) {
+        // SAFETY: the library is the compiler the user named; its initialisers are made to be run.
+        let library = unsafe { libloading::Library::new(library) };
+        // It must stay open; one that cannot be opened shows when the compiler is asked for.
+        std::mem::forget(library);
+    }
+}
+
+/// Machine code of a source for an architecture, with preprocessor definitions such as `HEAD=128`.
+pub fn compile(source: Source, definitions: &[String], architecture: &str) -> Result<Vec<u8>, Error> {
+    let (major, minor) = nvrtc_version()?;
+    let text = source.parts().concat();
+    let options = options(definitions, architecture);
+    let mut hash = Sha256::new();
+    hash.update(format!("{major}.{minor}\n{}\n{text}", options.join("\n")));
+    let name = format!("{}-{architecture}-{}.cubin", source.name(), hex(&hash.finalize()[..12]));
+    let kept = directory().map(|directory| directory.join(name));
+    if let Some(bytes) = kept.as_ref().and_then(|path| std::fs::read(path).ok()).filter(|bytes| !bytes.is_empty()) {
+        return Ok(bytes);
+    }
+    let bytes = compile_now(source, &text, &options, architecture)?;
+    if let Some(path) = kept {
+        keep(&path, &bytes).map_err(|error| Error::Cache { path, source: error })?;
+    }
+    Ok(bytes)
+}
+
+fn options(definitions: &[String], architecture: &str) -> Vec<String> {
+    let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
+    options.push("--generate-line-info".to_owned());
+    options.push("--define-macro=INFINITY=__int_as_float(0x7f800000)".to_owned());
+    options.extend(definitions.iter().map(|definition| format!("--define-macro={definition}")));
+    options
+}
+
+fn compile_now(source: Source, text: &str, options: &[String], architecture: &str) -> Result<Vec<u8>, Error> {
+    let c = |text: &str| CString::new(text).expect("sources and options have no zero bytes");
+    let (text, name) = (c(text), c(&format!("{}.cu", source.name())));
+    let options: Vec<CString> = options.iter().map(|option| c(option)).collect();
+    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let fail = |log: String| Error::Compile { name: source.name(), architecture: architecture.to_owned(), log };
+    let mut program = std::ptr::null_mut();
+    let (none, no_names) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: all strings end with a zero and live through the calls; buffers have the sizes the compiler asked for.
+    unsafe {
+        let made = sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, no_names);
+        if made != sys::nvrtcResult::NVRTC_SUCCESS {
+            return Err(fail(format!("{made:?}")));
+        }
+        let result = sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr());
+        let mut size = 0;
+        let output = if result == sys::nvrtcResult::NVRTC_SUCCESS {
+            sys::nvrtcGetCUBINSize(program, &mut size);
+            let mut bytes = vec![0u8; size];
+            sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast());
+            Ok(bytes)
+        } else {
+            sys::nvrtcGetProgramLogSize(program, &mut size);
+            let mut log = vec![0u8; size];
+            sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast());
+            Err(fail(String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()))
+        };
+        sys::nvrtcDestroyProgram(&mut program);
+        output
+    }
+}
+
+/// Where compiled kernels are kept: the user's cache directory. Without a home they are compiled every time.
+fn directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(cache.join("flint").join("kernels"))
+}
+
+/// Writes under another name first, so that no reader sees half a file.
+fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let directory = path.parent().expect("the path has the cache directory as parent");
+    std::fs::create_dir_all(directory)?;
+    let partial = path.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&partial, bytes)?;
+    std::fs::rename(&partial, path)?;
+    let mut kept: Vec<_> = std::fs::read_dir(directory)?
+        .filter_map(|entry| entry.ok())
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    kept.sort();
+    for (_, old) in kept.iter().take(kept.len().saturating_sub(KEPT_MAX)) {
+        // Another process may have removed it already.
+        let _ = std::fs::remove_file(old);
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,152 @@
+// Attention of many rows of a sequence: prompts, on tensor cores.
+//
+// A block takes 64 query rows of one head and walks over the cache in tiles of 64 positions, two tiles in shared memory
+// at a time, with a running maximum and sum per row (Dao, FlashAttention-2, 2023). Scores and weights stay in registers.
+// Weights are rounded to half precision before they meet the values. Compiled for HEAD elements per head.
+//
+// The result of a row does not depend on the other rows: tiles begin at multiples of 64 positions of its own sequence.
+
+#define ROWS_Q 64
+#define TILE 64
+#define PIECES (HEAD <= 64 ? 8 : 16)
+#define TILE_BYTES (TILE * PIECES * 16)
+#define LOG2E 1.4426950408889634f
+
+// Query rows of one sequence that follow each other.
+struct QueryTile {
+    u32 row, count, position, padding;
+};
+
+struct Flash {
+    Heads heads;
+    const u16* queries;       // [row][heads][HEAD], scaled and rotated
+    const QueryTile* tiles;
+    u16* output;              // [row][heads * HEAD]
+};
+
+__device__ __forceinline__ u32 place(u32 row, u32 piece) {
+    return row * (PIECES * 16) + ((piece ^ (row & 7)) * 16);
+}
+
+__device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table, u32 kv_head, u32 first, u32 end, u32 side, u32 to) {
+    for (u32 at = threadIdx.x; at < TILE * (HEAD / 8); at += 128) {
+        u32 i = at / (HEAD / 8), piece = at % (HEAD / 8);
+        bool exists = first + i < end;
+        const u16* from = exists ? cached(s, table, first + i, side, kv_head) + piece * 8 : (const u16*)s.cache;
+        copy_16_or_zero(to + place(i, piece), from, exists);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ Flash p) {
+    extern __shared__ __align__(128) u8 shared[];
+    u32 base = shared_address(shared);
+    let_next_start();
+    wait_for_previous();
+    const Heads& s = p.heads;
+    QueryTile t = p.tiles[blockIdx.x];
+    u32 head = blockIdx.y, kv_head = head / (s.heads / s.kv_heads);
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const u32* table = table_of(s, t.row);
+    u32 end = t.position + t.count, steps = (end + TILE - 1) / TILE;
+
+    // Queries pass through the place of the first tile into registers.
+    for (u32 at = threadIdx.x; at < ROWS_Q * (HEAD / 8); at += 128) {
+        u32 i = at / (HEAD / 8), piece = at % (HEAD / 8);
+        bool exists = i < t.count;
+        const u16* from = p.queries + ((u64)(t.row + (exists ? i : 0)) * s.heads + head) * HEAD + piece * 8;
+        copy_16_or_zero(base + place(i, piece), from, exists);
+    }
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    u32 q[HEAD / 16][4];
+#pragma unroll
+    for (int k = 0; k < HEAD / 16; k++) load_matrices(q[k], base + place(warp * 16 + lane % 16, k * 2 + lane / 16));
+    __syncthreads();
+
+    auto fetch = [&](u32 step) {
+        if (step < steps) {
+            u32 to = base + step % 2 * 2 * TILE_BYTES;
+            fetch_positions(s, table, kv_head, step * TILE, end, 0, to);
+            fetch_positions(s, table, kv_head, step * TILE, end, 1, to + TILE_BYTES);
+        }
+        copies_commit();
+    };
+    float out[HEAD / 8][4] = {};
+    float largest[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
+    fetch(0);
+    for (u32 step = 0; step < steps; step++) {
+        fetch(step + 1);
+        copies_wait<1>();
+        __syncthreads();
+        u32 keys = base + step % 2 * 2 * TILE_BYTES, values = keys + TILE_BYTES;
+        float scores[TILE / 8][4] = {};
+#pragma unroll
+        for (int k = 0; k < HEAD / 16; k++) {
+#pragma unroll
+            for (int n = 0; n < TILE / 16; n++) {
+                u32 b[4];
+                load_matrices(b, keys + place(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+                multiply_add(scores[n * 2], q[k], b);
+                multiply_add(scores[n * 2 + 1], q[k], b + 2);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 limit = t.position + warp * 16 + lane / 4 + half * 8;
+            float best = largest[half];
+#pragma unroll
+            for (int n = 0; n < TILE / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float& x = scores[n][half * 2 + e];
+                    if (step * TILE + n * 8 + lane % 4 * 2 + e > limit) x = -INFINITY;
+                    best = fmaxf(best, x);
+                }
+            }
+            best = fmaxf(best, __shfl_xor_sync(FULL, best, 1));
+            best = fmaxf(best, __shfl_xor_sync(FULL, best, 2));
+            float factor = exp2f((largest[half] - best) * LOG2E), sum = 0.0f;
+            largest[half] = best;
+#pragma unroll
+            for (int n = 0; n < TILE / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    float& x = scores[n][half * 2 + e];
+                    x = exp2f((x - best) * LOG2E);
+                    sum += x;
+                }
+            }
+            total[half] = total[half] * factor + sum;
+#pragma unroll
+            for (int n = 0; n < HEAD / 8; n++) out[n][half * 2] *= factor, out[n][half * 2 + 1] *= factor;
+        }
+#pragma unroll
+        for (int k = 0; k < TILE / 16; k++) {
+            u32 a[4] = {pack_halves(scores[2 * k][0], scores[2 * k][1]), pack_halves(scores[2 * k][2], scores[2 * k][3]),
+                        pack_halves(scores[2 * k + 1][0], scores[2 * k + 1][1]),
+                        pack_halves(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+#pragma unroll
+            for (int n = 0; n < HEAD / 16; n++) {
+                u32 b[4];
+                load_matrices_transposed(b, values + place(k * 16 + lane % 16, n * 2 + lane / 16));
+                multiply_add(out[n * 2], a, b);
+                multiply_add(out[n * 2 + 1], a, b + 2);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = total[half];
+        sum += __shfl_xor_sync(FULL, sum, 1);
+        sum += __shfl_xor_sync(FULL, sum, 2);
+        u32 i = warp * 16 + lane / 4 + half * 8;
+        if (i >= t.count) continue;
+        u16* to = p.output + ((u64)(t.row + i) * s.heads + head) * HEAD;
+#pragma unroll
+        for (int n = 0; n < HEAD / 8; n++) {
+            *(u32*)(to + n * 8 + lane % 4 * 2) = pack_halves(out[n][half * 2] / sum, out[n][half * 2 + 1] / sum);
+        }
+    }
+}

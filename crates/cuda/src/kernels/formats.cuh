@@ -1,0 +1,151 @@
+// How packed weights stand in memory and what they mean. `pack.rs` writes this layout; the two belong together.
+//
+// A chunk holds 4 rows x 256 columns. Eight lanes share a row; lane j of them owns columns 32 j .. 32 j + 31, so one
+// warp takes a whole chunk, and a chunk is one contiguous copy:
+//
+//   header   K formats with minimums: per row {d, dmin, 8 low bytes, 8 high nibbles} (16 bytes)
+//            Q6_K: per row 16 scales (16 bytes); then d of each row (2 bytes x 4) and 8 bytes of padding
+//            others: per row d of eight blocks (16 bytes); then, where there are minimums, m likewise
+//   low      16 bytes per lane: byte b holds element b in its low and element b + 16 in its high nibble
+//            (Q8_0: 32 bytes per lane: 16 bytes of elements 0..15 of all lanes, then 16 bytes of 16..31)
+//   high     fifth bits: 4 bytes per lane, bit g of byte b belongs to element 4 g + b
+//            Q6_K: 8 bytes per lane, bits 2 g and 2 g + 1 of byte b of word h belong to element 16 h + 4 g + b
+
+#define Q4_0 2
+#define Q4_1 3
+#define Q5_0 6
+#define Q5_1 7
+#define Q8_0 8
+#define Q4_K 12
+#define Q5_K 13
+#define Q6_K 14
+
+template <int F>
+struct Layout {
+    static constexpr bool with_min = F == Q4_1 || F == Q5_1 || F == Q4_K || F == Q5_K;
+    static constexpr bool super_blocks = F == Q4_K || F == Q5_K || F == Q6_K;
+    static constexpr bool fifth_bit = F == Q5_0 || F == Q5_1 || F == Q5_K;
+    static constexpr int header = F == Q6_K ? 80 : (F == Q4_1 || F == Q5_1) ? 128 : 64;
+    static constexpr int low = F == Q8_0 ? 1024 : 512;
+    static constexpr int high = F == Q6_K ? 256 : fifth_bit ? 128 : 0;
+    static constexpr int chunk = header + low + high;
+    // Added to the stored quant to make it the signed one.
+    static constexpr int zero = F == Q4_0 ? 8 : F == Q5_0 ? 16 : F == Q6_K ? 32 : 0;
+};
+
+// One lane's 32 weights: element = d * scale[half] * (q - zero) + m.
+struct Block {
+    int q[8];
+    int scale[2];
+    float d;
+    float m;
+};
+
+template <int F>
+__device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
+    typedef Layout<F> L;
+    Block b;
+    int row = lane / 8, j = lane % 8;
+    b.scale[0] = b.scale[1] = 1;
+    b.m = 0.0f;
+    if (F == Q4_K || F == Q5_K) {
+        uint4 h = *(const uint4*)(chunk + row * 16);
+        u32 low = ((j < 4 ? h.y : h.z) >> (8 * (j & 3))) & 0xff;
+        u32 high = (h.w >> (4 * j)) & 15;
+        b.scale[0] = b.scale[1] = (low & 15) | (high & 3) << 4;
+        int min = low >> 4 | (high >> 2) << 4;
+        b.d = half_to_float((u16)h.x);
+        b.m = -__fmul_rn(half_to_float((u16)(h.x >> 16)), (float)min);
+    } else if (F == Q6_K) {
+        u32 both = *(const u16*)(chunk + row * 16 + j * 2);
+        b.scale[0] = (i8)(both & 0xff);
+        b.scale[1] = (i8)(both >> 8);
+        b.d = half_to_float(*(const u16*)(chunk + 64 + row * 2));
+    } else {
+        b.d = half_to_float(*(const u16*)(chunk + row * 16 + j * 2));
+        if (L::with_min) b.m = half_to_float(*(const u16*)(chunk + 64 + row * 16 + j * 2));
+    }
+    const u8* low = chunk + L::header;
+    uint4 w = *(const uint4*)(low + lane * 16);
+    u32 words[4] = {w.x, w.y, w.z, w.w};
+    if (F == Q8_0) {
+        uint4 v = *(const uint4*)(low + 512 + lane * 16);
+        b.q[0] = w.x, b.q[1] = w.y, b.q[2] = w.z, b.q[3] = w.w;
+        b.q[4] = v.x, b.q[5] = v.y, b.q[6] = v.z, b.q[7] = v.w;
+        return b;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        b.q[i] = words[i] & 0x0f0f0f0f;
+        b.q[i + 4] = (words[i] >> 4) & 0x0f0f0f0f;
+    }
+    if (L::fifth_bit) {
+        u32 bits = *(const u32*)(low + 512 + lane * 4);
+#pragma unroll
+        for (int g = 0; g < 8; g++) b.q[g] |= ((bits >> g) & 0x01010101) << 4;
+    }
+    if (F == Q6_K) {
+        uint2 bits = *(const uint2*)(low + 512 + lane * 8);
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+            b.q[g] |= ((bits.x >> (2 * g)) & 0x03030303) << 4;
+            b.q[g + 4] |= ((bits.y >> (2 * g)) & 0x03030303) << 4;
+        }
+    }
+    return b;
+}
+
+// Element i of a lane's block. The order of operations is that of the plain definition on the CPU.
+template <int F>
+__device__ __forceinline__ float element(const Block& b, int i) {
+    int q = (i8)(b.q[i / 4] >> (8 * (i % 4)));
+    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]);
+    return __fadd_rn(__fmul_rn(scale, (float)(q - Layout<F>::zero)), b.m);
+}
+
+// Calls WORK(F) for the format a matrix has, among those the module was compiled for.
+#ifdef WITH_Q4_0
+#define CASE_Q4_0(WORK) case Q4_0: WORK(Q4_0); break;
+#else
+#define CASE_Q4_0(WORK)
+#endif
+#ifdef WITH_Q4_1
+#define CASE_Q4_1(WORK) case Q4_1: WORK(Q4_1); break;
+#else
+#define CASE_Q4_1(WORK)
+#endif
+#ifdef WITH_Q5_0
+#define CASE_Q5_0(WORK) case Q5_0: WORK(Q5_0); break;
+#else
+#define CASE_Q5_0(WORK)
+#endif
+#ifdef WITH_Q5_1
+#define CASE_Q5_1(WORK) case Q5_1: WORK(Q5_1); break;
+#else
+#define CASE_Q5_1(WORK)
+#endif
+#ifdef WITH_Q8_0
+#define CASE_Q8_0(WORK) case Q8_0: WORK(Q8_0); break;
+#else
+#define CASE_Q8_0(WORK)
+#endif
+#ifdef WITH_Q4_K
+#define CASE_Q4_K(WORK) case Q4_K: WORK(Q4_K); break;
+#else
+#define CASE_Q4_K(WORK)
+#endif
+#ifdef WITH_Q5_K
+#define CASE_Q5_K(WORK) case Q5_K: WORK(Q5_K); break;
+#else
+#define CASE_Q5_K(WORK)
+#endif
+#ifdef WITH_Q6_K
+#define CASE_Q6_K(WORK) case Q6_K: WORK(Q6_K); break;
+#else
+#define CASE_Q6_K(WORK)
+#endif
+#define FOR_FORMAT(format, WORK) \
+    switch (format) { \
+        CASE_Q4_0(WORK) CASE_Q4_1(WORK) CASE_Q5_0(WORK) CASE_Q5_1(WORK) CASE_Q8_0(WORK) \
+        CASE_Q4_K(WORK) CASE_Q5_K(WORK) CASE_Q6_K(WORK) \
+    }

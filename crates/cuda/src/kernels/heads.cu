@@ -1,0 +1,31 @@
+// Keys and values into the cache, and queries made ready, for steps in which a sequence has several rows.
+//
+// One warp per row and head. In such a step a row attends to positions whose keys other rows of the same step bring,
+// so all of them are written by a kernel of their own before attention starts.
+
+struct Store {
+    Heads heads;
+    u16* queries;          // [row][heads][HEAD] in half precision; not wanted when null
+};
+
+extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_constant__ Store p) {
+    __shared__ float staged[4][HEAD];
+    let_next_start();
+    wait_for_previous();
+    const Heads& s = p.heads;
+    u32 warp = threadIdx.x / WARP, row = blockIdx.x, item = blockIdx.y * 4 + warp;
+    u32 width = s.heads + 2 * s.kv_heads;
+    if (item >= width) return;
+    const float* x = s.rows + ((u64)row * width + item) * HEAD;
+    u32 position = s.positions[row];
+    if (item < s.heads) {
+        if (!p.queries) return;
+        finish_head(s, x, s.q_norm, position, s.scale, staged[warp]);
+        store_half_head(p.queries + ((u64)row * s.heads + item) * HEAD, staged[warp]);
+    } else if (item < s.heads + s.kv_heads) {
+        finish_head(s, x, s.k_norm, position, 1.0f, staged[warp]);
+        store_half_head(cached(s, table_of(s, row), position, 0, item - s.heads), staged[warp]);
+    } else {
+        store_half_head(cached(s, table_of(s, row), position, 1, item - s.heads - s.kv_heads), x);
+    }
+}

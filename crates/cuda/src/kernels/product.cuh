@@ -1,0 +1,157 @@
+// What the two kernels for products of few rows share: the parameter block, quantised input, one chunk's arithmetic.
+
+#define PRODUCT_WARPS 16
+#define PRODUCT_THREADS (PRODUCT_WARPS * WARP)
+
+struct Segment {
+    const u8* weights;
+    const u8* second;     // The up matrix where `weights` is the gate.
+    const float* bias;
+    u32 format;
+    u32 rows;
+    u32 tiles;
+    u32 first_block;
+    u32 blocks;
+    u32 output;           // Place of the first row's result.
+};
+
+struct Product {
+    Segment segments[3];
+    const float* input;
+    const float* norm;
+    float* output;
+    u64* candidates;      // Logits only: the best entry of each block, [row][block].
+    float epsilon;
+    u32 columns;
+    u32 supers;           // Columns in whole super-blocks, rounded up.
+    u32 slices;
+    u32 rows;             // Rows in use, at most ROWS.
+    u32 input_stride;
+    u32 output_stride;
+};
+
+// Shared memory: quantised rows, then their scales and sums, then partial results, then the chunks under way.
+struct Quantised {
+    i8* quants;           // [row][super][half][8 lanes][16]
+    uint2* facts;         // [row][super * 8]: scale, and the sums of both halves as two 16-bit numbers
+};
+
+__device__ __forceinline__ void load_8(const float* x, u32 at, u32 columns, float* v) {
+    if (at < columns) {
+        // Past the first-level cache: other multiprocessors wrote this, perhaps while this kernel ran.
+        float4 a = __ldcg((const float4*)(x + at)), b = __ldcg((const float4*)(x + at + 4));
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = 0.0f;
+    }
+}
+
+// Scales and rounding are the CPU's: one scale per 256 columns, or a half-precision one per 32.
+__device__ __forceinline__ void quantise_super(const float* v, int lane, bool wide, i8* quants, uint2* facts) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i]));
+    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
+    if (wide) {
+#pragma unroll
+        for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
+    }
+    float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
+    int sum = 0;
+    u32 words[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int q = __float2int_rn(__fmul_rn(v[i], inverse));
+        sum += q;
+        words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
+    }
+    int j = lane / 4, part = lane % 4;
+    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(words[0], words[1]);
+    sum += __shfl_xor_sync(FULL, sum, 1);
+    int other = __shfl_xor_sync(FULL, sum, 2);
+    if (part == 0) {
+        float scale;
+        if (wide) scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
+        else scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
+        facts[j] = make_uint2(__float_as_uint(scale), (u32)(sum & 0xffff) | (u32)other << 16);
+    }
+}
+
+// Normalises and quantises all rows into shared memory. Ends with a barrier.
+__device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x, float* squares) {
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    u32 items = p.rows * p.supers;
+    if (p.norm) {
+        for (u32 item = warp; item < items; item += PRODUCT_WARPS) {
+            u32 row = item / p.supers, s = item % p.supers;
+            float v[8], sum = 0.0f;
+            load_8(p.input + (u64)row * p.input_stride, s * SUPER + lane * 8, p.columns, v);
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum = __fmaf_rn(v[i], v[i], sum);
+            sum = warp_sum(sum);
+            if (lane == 0) squares[item] = sum;
+        }
+        __syncthreads();
+    }
+    for (u32 item = warp; item < items; item += PRODUCT_WARPS) {
+        u32 row = item / p.supers, s = item % p.supers;
+        u32 at = s * SUPER + lane * 8;
+        float v[8];
+        load_8(p.input + (u64)row * p.input_stride, at, p.columns, v);
+        if (p.norm) {
+            float total = 0.0f;
+            for (u32 i = lane; i < p.supers; i += WARP) total += squares[row * p.supers + i];
+            total = warp_sum(total);
+            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)p.columns) + p.epsilon));
+            float w[8];
+            load_8(p.norm, at, p.columns, w);
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], scale), w[i]);
+        }
+        quantise_super(v, lane, wide, x.quants + (u64)item * SUPER, x.facts + item * 8);
+    }
+    __syncthreads();
+}
+
+template <int F>
+__device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u32 supers, Quantised x, float* sums) {
+    Block b = read_block<F>(chunk, lane);
+    int j = lane % 8;
+#pragma unroll
+    for (int m = 0; m < ROWS; m++) {
+        const i8* quants = x.quants + (u64)(m * supers + super) * SUPER + j * 16;
+        uint4 a = *(const uint4*)quants, c = *(const uint4*)(quants + 128);
+        uint2 facts = x.facts[(m * supers + super) * 8 + j];
+        int first = __dp4a(b.q[0], (int)a.x, 0), second = __dp4a(b.q[4], (int)c.x, 0);
+        first = __dp4a(b.q[1], (int)a.y, first), second = __dp4a(b.q[5], (int)c.y, second);
+        first = __dp4a(b.q[2], (int)a.z, first), second = __dp4a(b.q[6], (int)c.z, second);
+        first = __dp4a(b.q[3], (int)a.w, first), second = __dp4a(b.q[7], (int)c.w, second);
+        int sum_0 = (short)(facts.y & 0xffff), sum_1 = (short)(facts.y >> 16);
+        int whole = b.scale[0] * (first - Layout<F>::zero * sum_0) + b.scale[1] * (second - Layout<F>::zero * sum_1);
+        float term = __fmul_rn(b.d, (float)whole);
+        if (Layout<F>::with_min) term = __fmaf_rn(b.m, (float)(sum_0 + sum_1), term);
+        sums[m] = __fmaf_rn(__uint_as_float(facts.x), term, sums[m]);
+    }
+}
+
+// The sum over slices of one row of one tile place.
+__device__ __forceinline__ float collected(const float* partial, u32 place, u32 r, u32 m, u32 slices) {
+    float sum = 0.0f;
+#pragma unroll 8
+    for (u32 s = 0; s < slices; s++) sum += partial[((place * slices + s) * 4 + r) * ROWS + m];
+    return sum;
+}
+
+// Orders floats as integers; what is not a number comes above everything, so that it is noticed.
+__device__ __forceinline__ u64 candidate(float value, u32 index) {
+    u32 bits = __float_as_uint(value);
+    bits = value != value ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (u64)bits << 32 | (0xffffffffu - index);
+}
+
+#define STORE 0
+#define ADD 1
+#define GATE 2
+#define LOGITS 3

@@ -1,0 +1,331 @@
+//! One method per kernel: it checks shapes, fills the parameter block and launches.
+//!
+//! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
+
+mod products;
+mod program;
+mod prompts;
+
+use crate::arguments::*;
+use crate::compile::{Source, architecture_option, compile};
+use crate::device::{Call, Device, Function, Start, check};
+use crate::error::Error;
+use crate::memory::{Buffer, Matrix, Slice};
+use crate::pack;
+use cudarc::driver::sys;
+use kernels::Format;
+use std::ffi::{CString, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use program::Script;
+pub use program::{Program, READINGS};
+
+/// Most rows of one [`Kernels::pick`].
+pub const PICK_ROWS_MAX: usize = 32;
+/// Unread picks of a row that the mailbox has room for.
+pub const PICK_RING: usize = 4;
+/// Most parts the positions of a row are cut into by [`Kernels::attention`].
+pub const SPLITS: usize = 64;
+/// Longest head.
+const HEAD_MAX: usize = 128;
+/// Most query heads in a block of attention; more would not fit in its registers.
+const GROUP_MAX: usize = 2;
+
+/// What kernels are compiled for.
+#[derive(Clone, Debug)]
+pub struct KernelsOptions {
+    /// Formats of all matrices.
+    pub formats: Vec<Format>,
+    /// Elements per head.
+    pub head: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// KV heads.
+    pub kv_heads: usize,
+    /// Whether a [`Program`] notes when its phases begin and end.
+    pub times: bool,
+}
+
+impl KernelsOptions {
+    /// Query heads in a block of attention: the largest divisor of a KV head's share that fits.
+    fn group(&self) -> usize {
+        let share = self.heads / self.kv_heads;
+        (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
+    }
+
+    /// The definitions a source is compiled with; `rows` is for products.
+    pub fn definitions(&self, source: Source, rows: usize) -> Vec<String> {
+        let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
+        formats.sort();
+        formats.dedup();
+        let head = format!("HEAD={}", self.head);
+        match source {
+            Source::Product => {
+                formats.extend([format!("ROWS={rows}"), format!("DEPTH={}", products::depth(rows))]);
+                formats
+            }
+            Source::Rows | Source::Gemm => formats,
+            Source::Attention => vec![head, format!("GROUP={}", self.group())],
+            Source::Heads | Source::Flash => vec![head],
+            Source::Token => {
+                let (pair, depth) = program::ring(&self.formats);
+                let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                formats.extend(self.times.then(|| "TIMES=1".to_owned()));
+                formats.into_iter().chain(ring).chain([head, format!("GROUP={}", self.group())]).collect()
+            }
+        }
+    }
+}
+
+/// The kernels of one model on one card.
+pub struct Kernels {
+    device: Device,
+    options: KernelsOptions,
+    products: Vec<products::Products>,
+    attention: Function,
+    store_heads: Function,
+    embed: Function,
+    pick: Function,
+    norm_half: Function,
+    random: Function,
+    expand: Function,
+    gemms: [Function; 3],
+    flash: Function,
+    token: Option<program::TokenKernel>,
+    /// While a program is written: what was asked for, instead of being launched.
+    script: Mutex<Option<Script>>,
+}
+
+impl Kernels {
+    /// Compiles, or finds on disk, everything a model needs. Takes seconds the first time.
+    pub fn new(device: &Device, options: KernelsOptions) -> Result<Kernels, Error> {
+        if options.head > HEAD_MAX || !options.head.is_multiple_of(16) {
+            return Err(Error::Unsupported(format!("a head of {} elements", options.head)));
+        }
+        if let Some(format) = options.formats.iter().find(|&&format| !pack::is_supported(format)) {
+            return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
+        }
+        let products = products::ROWS.map(|rows| (Source::Product, rows));
+        let whole = device.facts().capability.0 >= 9;
+        let others = Source::ALL.into_iter().filter(|&source| source != Source::Product).map(|source| (source, 0));
+        let others = others.filter(|&(source, _)| whole || source != Source::Token);
+        let wanted: Vec<(Source, usize)> = products.into_iter().chain(others).collect();
+        let architecture = architecture_option(device.facts().capability);
+        let compiled = std::thread::scope(|scope| {
+            let (options, architecture) = (&options, &architecture);
+            let start = |(source, rows): &(Source, usize)| {
+                let (source, definitions) = (*source, options.definitions(*source, *rows));
+                scope.spawn(move || compile(source, &definitions, architecture))
+            };
+            let threads: Vec<_> = wanted.iter().map(start).collect();
+            threads.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect::<Vec<_>>()
+        });
+        let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
+        let mut next = || modules.next().expect("one module for each that was wanted");
+        let products = products::ROWS
+            .iter()
+            .map(|&rows| products::Products::new(device, rows, &next()?))
+            .collect::<Result<_, Error>>()?;
+        let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
+        let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
+        let plain = |module: &Module, name| module.function(device, name, false);
+        Ok(Kernels {
+            products,
+            attention: plain(&attention, "attention")?,
+            store_heads: plain(&heads, "store_heads")?,
+            embed: plain(&rows, "embed")?,
+            pick: plain(&rows, "pick")?,
+            norm_half: plain(&rows, "norm_half")?,
+            random: plain(&rows, "random_weights")?,
+            expand: plain(&gemm, "expand")?,
+            gemms: [
+                gemm.function(device, "gemm_store", true)?,
+                gemm.function(device, "gemm_add", true)?,
+                gemm.function(device, "gemm_gate", true)?,
+            ],
+            flash: flash.function(device, "flash", true)?,
+            token,
+            script: Mutex::new(None),
+            device: device.clone(),
+            options,
+        })
+    }
+
+    /// Attention of single rows.
+    pub fn attention(&self, call: &AttentionCall<'_>) -> Result<(), Error> {
+        let KernelsOptions { head, heads, .. } = self.options;
+        let rows = call.rows;
+        assert!(call.output.len >= rows * heads * head, "room for the output");
+        assert!(call.partial.len >= rows * heads * SPLITS * (head + 2), "room for partial results");
+        assert!(call.arrived.len >= rows * heads, "room for counters");
+        let mut a = Arguments::default();
+        let params = AttentionBlock {
+            heads: self.heads_block(&mut a, &call.heads, rows),
+            output: a.at(call.output),
+            partial: a.at(call.partial),
+            arrived: a.at(call.arrived),
+            store: u32::from(call.store),
+            padding: 0,
+        };
+        let grid = (SPLITS as u32, (heads / self.options.group()) as u32, rows as u32);
+        self.launch("attention", &self.attention, grid, 512, 0, a, &params)
+    }
+
+    /// Keys and values into the cache; queries made ready.
+    pub fn store_heads(&self, call: &StoreCall<'_>) -> Result<(), Error> {
+        let KernelsOptions { head, heads, kv_heads, .. } = self.options;
+        assert!(call.queries.is_none_or(|queries| queries.len >= call.rows * heads * head), "room for queries");
+        let mut a = Arguments::default();
+        let heads_block = self.heads_block(&mut a, &call.heads, call.rows);
+        let params = StoreBlock { heads: heads_block, queries: a.optional(call.queries) };
+        let grid = (call.rows as u32, (heads + 2 * kv_heads).div_ceil(4) as u32, 1);
+        self.launch("store_heads", &self.store_heads, grid, 128, 0, a, &params)
+    }
+
+    /// Embeddings of tokens. A token outside the table is the caller's mistake and reads memory it should not.
+    pub fn embed(&self, call: &EmbedCall<'_>) -> Result<(), Error> {
+        let (table, rows) = (call.table, call.tokens.len);
+        assert!(call.output.len >= rows * table.columns, "room for the output");
+        self.has(table);
+        let mut a = Arguments::default();
+        let params = EmbedBlock {
+            table: a.at(table.bytes.all()),
+            tokens: a.at(call.tokens),
+            output: a.at(call.output),
+            format: table.format.file_id(),
+            columns: table.columns as u32,
+            supers: pack::supers(table.columns) as u32,
+            padding: 0,
+        };
+        self.launch("embed", &self.embed, (rows as u32, 1, 1), 128, 0, a, &params)
+    }
+
+    /// The most likely token of each row, into the mailbox and perhaps into the next step.
+    pub fn pick(&self, call: &PickCall<'_>) -> Result<(), Error> {
+        let (rows, blocks) = (call.rows, self.product_blocks(call.vocab));
+        assert!(rows <= PICK_ROWS_MAX && call.mailbox.len() >= PICK_RING * PICK_ROWS_MAX, "rows fit the mailbox");
+        assert!(call.candidates.len >= rows * blocks && call.tickets.len >= rows, "candidates of every row");
+        assert!(call.next.is_none_or(|(tokens, positions)| tokens.len.min(positions.len) >= rows), "room for the next");
+        let mut a = Arguments::default();
+        let params = PickBlock {
+            candidates: a.at(call.candidates),
+            tokens: a.optional(call.next.map(|next| next.0)),
+            positions: a.optional(call.next.map(|next| next.1)),
+            tickets: a.at(call.tickets),
+            mailbox: a.mailbox(call.mailbox),
+            blocks: blocks as u32,
+            padding: 0,
+        };
+        self.launch("pick", &self.pick, (rows as u32, 1, 1), 256, 0, a, &params)
+    }
+
+    /// Fills a matrix with random weights of a sensible size.
+    pub fn random(&self, matrix: &Matrix, seed: u32) -> Result<(), Error> {
+        self.has(matrix);
+        let mut a = Arguments::default();
+        let params = RandomBlock {
+            output: a.at(matrix.bytes.all()),
+            chunks: (matrix.bytes() / pack::chunk_bytes(matrix.format)) as u64,
+            format: matrix.format.file_id(),
+            seed,
+        };
+        self.launch("random_weights", &self.random, (1024, 1, 1), 256, 0, a, &params)
+    }
+
+    fn heads_block(&self, a: &mut Arguments, call: &HeadsCall<'_>, rows: usize) -> HeadsBlock {
+        let KernelsOptions { head, heads, kv_heads, .. } = self.options;
+        let layer_bytes = 2 * kv_heads * kernels::kv::BLOCK * head * 2;
+        assert!(call.rows.len >= rows * (heads + 2 * kv_heads) * head, "every row has its heads");
+        assert!(call.positions.len >= rows && call.sequences.len >= rows, "every row has its place");
+        assert!((call.layer + 1) * layer_bytes <= call.block_bytes, "the layer is inside a block");
+        let norm = |norm: Option<&Buffer<f32>>| norm.is_none_or(|norm| norm.len() == head);
+        assert!(norm(call.q_norm) && norm(call.k_norm) && call.dimensions <= head, "norms and rotation fit a head");
+        HeadsBlock {
+            rows: a.at(call.rows),
+            positions: a.at(call.positions),
+            tables: a.at(call.tables),
+            sequences: a.at(call.sequences),
+            cache: a.at(call.cache),
+            q_norm: a.optional(call.q_norm.map(Buffer::all)),
+            k_norm: a.optional(call.k_norm.map(Buffer::all)),
+            angles: a.at(call.angles.all()),
+            block_bytes: call.block_bytes as u64,
+            layer_offset: (call.layer * layer_bytes) as u64,
+            epsilon: call.epsilon,
+            scale: 1.0 / (head as f32).sqrt(),
+            heads: heads as u32,
+            kv_heads: kv_heads as u32,
+            dimensions: call.dimensions as u32,
+            neighbours: u32::from(call.neighbours),
+            table_stride: call.table_stride as u32,
+            padding: 0,
+        }
+    }
+
+    fn has(&self, matrix: &Matrix) {
+        assert!(self.options.formats.contains(&matrix.format), "kernels were compiled for {}", matrix.format.name());
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of a launch")]
+    fn launch<P>(
+        &self,
+        name: &'static str,
+        function: &Function,
+        grid: (u32, u32, u32),
+        threads: u32,
+        shared_bytes: usize,
+        arguments: Arguments,
+        params: &P,
+    ) -> Result<(), Error> {
+        if let Some(script) = self.script().as_mut() {
+            return script.add(name, grid, shared_bytes, arguments, params);
+        }
+        let start = if name == "random_weights" { Start::Plain } else { Start::Early };
+        self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)
+    }
+
+    fn script(&self) -> std::sync::MutexGuard<'_, Option<Script>> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Loaded machine code. It stays loaded: a process loads a handful.
+struct Module(sys::CUmodule);
+
+impl Module {
+    fn load(device: &Device, bytes: &[u8]) -> Result<Module, Error> {
+        device.inner.bind()?;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: the bytes are machine code made by the compiler, and live through the call.
+        check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut module, bytes.as_ptr().cast::<c_void>()) })?;
+        Ok(Module(module))
+    }
+
+    /// A kernel by name; `much` when it asks for more shared memory at launch than kernels usually may.
+    fn function(&self, device: &Device, name: &str, much: bool) -> Result<Function, Error> {
+        self.function_with(name, if much { device.facts().shared_bytes } else { 0 })
+    }
+
+    /// A kernel by name that may ask for this much shared memory at launch; 0 is what kernels usually may.
+    fn function_with(&self, name: &str, shared_bytes: usize) -> Result<Function, Error> {
+        let name = CString::new(name).expect("names of kernels have no zero bytes");
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is loaded and the name ends with a zero.
+        check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut function, self.0, name.as_ptr()) })?;
+        use sys::CUfunction_attribute as A;
+        // All kernels ask for the same split between cache and shared memory: a multiprocessor cannot run two kernels
+        // with different splits side by side, and dependent kernels are meant to overlap.
+        let split = (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
+        let most = (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32);
+        for (attribute, value) in [Some(split), (shared_bytes > 0).then_some(most)].into_iter().flatten() {
+            // SAFETY: the function was just found.
+            check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, value) })?;
+        }
+        Ok(Function(function))
+    }
+}
+
+/// Panics unless a slice has room: wrappers use it where a block of addresses is made.
+fn room<T>(slice: Slice<'_, T>, len: usize, what: &str) {
+    assert!(slice.len >= len, "room for {what}: {} of {len}", slice.len);
+}

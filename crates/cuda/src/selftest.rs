@@ -1,0 +1,253 @@
+//! Every kernel against its oracle on the CPU, over tables of cases: what `flint selftest --device cuda` runs.
+//!
+//! Weights and inputs are those of `kernels::cases`, so the oracle is the very code the CPU kernels are tested against.
+//! Bounds are of the normalised error `|a - b| / |b|`. Products quantise as the CPU does and differ in the order of a few
+//! float additions; half-precision products and weights of attention round to 11 bits.
+
+use crate::arguments::*;
+use crate::error::Error;
+use crate::launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, SPLITS};
+use crate::memory::{Buffer, Mailbox, Matrix};
+use crate::{Device, pack};
+use half::f16;
+use kernels::cases::{Case, floats, normalised_error, random_weights};
+use kernels::kv::BLOCK;
+use kernels::{Format, KvType, Runtime, Shape};
+
+/// How one case went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was compared.
+    pub name: String,
+    /// `|a - b| / |b|`.
+    pub error: f32,
+    /// What is allowed.
+    pub bound: f32,
+}
+
+impl Outcome {
+    /// Whether the case passed.
+    pub fn passed(&self) -> bool {
+        self.error <= self.bound
+    }
+}
+
+/// Runs all cases on a card.
+pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
+    let mut outcomes = Vec::new();
+    let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
+    let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
+    for (head, heads, kv_heads) in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
+        let options = KernelsOptions { formats: formats.clone(), head, heads, kv_heads, times: false };
+        let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
+        if outcomes.is_empty() {
+            for &format in &formats {
+                test.products(format, &mut oracle, &mut outcomes)?;
+                test.many(format, &mut outcomes)?;
+            }
+            test.picks(&mut outcomes)?;
+        }
+        for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40), (5000, 1)] {
+            test.attention(depth, queries, &mut oracle, &mut outcomes)?;
+        }
+    }
+    Ok(outcomes)
+}
+
+struct Test<'a> {
+    device: &'a Device,
+    kernels: Kernels,
+    options: KernelsOptions,
+}
+
+impl Test<'_> {
+    fn products(&self, format: Format, oracle: &mut Runtime, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let mut shapes = vec![(40, 256), (48, 768), (1000, 1536), (96, 8960)];
+        if format.block_elements() == 32 {
+            shapes.extend([(48, 576), (48, 896), (48, 96)]);
+        }
+        for (rows, columns) in shapes {
+            let shape = Shape { format, rows, columns };
+            let matrix = Matrix::new(self.device, shape, &random_weights(shape, 3))?;
+            for batch in [1, 2, 3, 5, 8, 9] {
+                let case = Case::Matmul { shape, batch };
+                let expected = case.prepare(oracle)(oracle);
+                let input = Buffer::new(self.device, &floats(4, batch * columns))?;
+                let output = Buffer::new(self.device, &vec![f32::NAN; batch * rows])?;
+                self.kernels.product(&ProductCall {
+                    parts: &[Part { matrix: &matrix, bias: None, output: 0 }],
+                    rows: batch,
+                    input: input.all(),
+                    norm: None,
+                    output: output.all(),
+                    stride: rows,
+                    then: Then::Store,
+                })?;
+                self.compare(format!("product {case:?}"), &output, &expected, case.bound().max(2e-5), outcomes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Expanding a matrix and the half-precision product, against plain sums.
+    fn many(&self, format: Format, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let (m, n, k) = (150, 200, if format.block_elements() == 32 { 576 } else { 512 });
+        let shape = Shape { format, rows: n, columns: k };
+        let source = random_weights(shape, 3);
+        let matrix = Matrix::new(self.device, shape, &source)?;
+        let mut weights = vec![0.0; n * k];
+        for (row, out) in source.chunks_exact(format.row_bytes(k)).zip(weights.chunks_exact_mut(k)) {
+            kernels::blocks::dequantize_row(format, row, out);
+        }
+        let x: Vec<f32> = floats(4, m * k);
+        let halves: Vec<u16> = x.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+        let expected: Vec<f32> =
+            (0..m * n).map(|at| (0..k).map(|c| x[at / n * k + c] * weights[at % n * k + c]).sum::<f32>()).collect();
+        let expanded = Buffer::zeroed(self.device, n * k)?;
+        let output = Buffer::new(self.device, &vec![f32::NAN; m * n])?;
+        let input = Buffer::new(self.device, &halves)?;
+        self.kernels.expand(&ExpandCall { matrix: &matrix, step: 1, offset: 0, output: expanded.all() })?;
+        self.kernels.gemm(&GemmCall {
+            input: input.all(),
+            weights: expanded.all(),
+            shape: (m, n, k),
+            bias: None,
+            output: GemmOutput::Store(output.all()),
+        })?;
+        self.compare(format!("expand and gemm {format:?} {m} x {n} x {k}"), &output, &expected, 1e-3, outcomes)?;
+        let tokens = Buffer::new(self.device, &[3u32, 199, 0])?;
+        let rows = Buffer::new(self.device, &vec![f32::NAN; 3 * k])?;
+        self.kernels.embed(&EmbedCall { table: &matrix, tokens: tokens.all(), output: rows.all() })?;
+        let expected = [&weights[3 * k..4 * k], &weights[199 * k..], &weights[..k]].concat();
+        self.compare(format!("embed {format:?}"), &rows, &expected, 1e-6, outcomes)
+    }
+
+    /// Logits and their best: the first of equal ones, found in every row.
+    fn picks(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let shape = Shape { format: Format::Q8_0, rows: 3000, columns: 256 };
+        let matrix = Matrix::new(self.device, shape, &random_weights(shape, 3))?;
+        let input = Buffer::new(self.device, &floats(4, 5 * 256))?;
+        let output = Buffer::zeroed(self.device, 5 * 3000)?;
+        let candidates = Buffer::zeroed(self.device, 5 * self.kernels.candidates(3000))?;
+        self.kernels.product(&ProductCall {
+            parts: &[Part { matrix: &matrix, bias: None, output: 0 }],
+            rows: 5,
+            input: input.all(),
+            norm: None,
+            output: output.all(),
+            stride: 3000,
+            then: Then::Logits(candidates.all()),
+        })?;
+        let tickets = Buffer::zeroed(self.device, 5)?;
+        let mailbox = Mailbox::new(self.device, PICK_RING * PICK_ROWS_MAX)?;
+        let (candidates, tickets) = (candidates.all(), tickets.all());
+        self.kernels.pick(&PickCall { candidates, rows: 5, vocab: 3000, next: None, tickets, mailbox: &mailbox })?;
+        let mut logits = vec![0.0; 5 * 3000];
+        output.read(0, &mut logits)?;
+        for (row, logits) in logits.chunks_exact(3000).enumerate() {
+            let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let expected = logits.iter().position(|&x| x == largest).unwrap_or(0) as u32;
+            let word = mailbox.wait(PICK_ROWS_MAX + row, |word| word >> 32 == 1)?;
+            let error = if word as u32 == expected { 0.0 } else { 1.0 };
+            outcomes.push(Outcome { name: format!("pick of row {row}"), error, bound: 0.0 });
+        }
+        Ok(())
+    }
+
+    /// Both kinds of attention over the same cache, filled by the card.
+    fn attention(
+        &self,
+        depth: usize,
+        queries: usize,
+        oracle: &mut Runtime,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
+        let KernelsOptions { head, heads, kv_heads, .. } = self.options;
+        let case = Case::Attention { kind: KvType::F16, heads, kv_heads, head, depth, queries };
+        let expected = case.prepare(oracle)(oracle);
+        let (total, width) = (depth + queries, (heads + 2 * kv_heads) * head);
+        // The oracle's queries are scaled already; the kernels scale what they are given.
+        let scale = 0.3 * (head as f32).sqrt();
+        let asked: Vec<f32> = floats(7, queries * heads * head).iter().map(|x| x * scale).collect();
+        let mut rows = vec![0.0; total * width];
+        for (position, row) in rows.chunks_exact_mut(width).enumerate() {
+            let (q, kv) = row.split_at_mut(heads * head);
+            let (k, v) = kv.split_at_mut(kv_heads * head);
+            k.copy_from_slice(&floats(position as u64, kv_heads * head));
+            v.copy_from_slice(&floats(1 << 32 | position as u64, kv_heads * head));
+            if position >= depth {
+                q.copy_from_slice(&asked[(position - depth) * heads * head..][..heads * head]);
+            }
+        }
+        let blocks = total.div_ceil(BLOCK);
+        let block_bytes = 2 * 2 * kv_heads * BLOCK * head * 2;
+        // Whatever was in a block before must not matter: not-a-number everywhere.
+        let cache = Buffer::new(self.device, &vec![0xffu8; blocks * block_bytes])?;
+        let table: Vec<u32> = (0..blocks as u32).rev().collect();
+        let (rows, tables) = (Buffer::new(self.device, &rows)?, Buffer::new(self.device, &table)?);
+        let positions = Buffer::new(self.device, &(0..total as u32).collect::<Vec<_>>())?;
+        let sequences = Buffer::zeroed(self.device, total)?;
+        let angles = Buffer::zeroed(self.device, 1)?;
+        let call = |from: usize| HeadsCall {
+            rows: rows.part(from * width..total * width),
+            positions: positions.part(from..total),
+            sequences: sequences.part(from..total),
+            tables: tables.all(),
+            table_stride: blocks,
+            cache: cache.all(),
+            block_bytes,
+            layer: 1,
+            q_norm: None,
+            k_norm: None,
+            epsilon: 0.0,
+            angles: &angles,
+            dimensions: 0,
+            neighbours: false,
+        };
+        self.kernels.store_heads(&StoreCall { heads: call(0), rows: total, queries: None })?;
+        let output = Buffer::new(self.device, &vec![f32::NAN; queries * heads * head])?;
+        let partial = Buffer::new(self.device, &vec![f32::NAN; queries * heads * SPLITS * (head + 2)])?;
+        let arrived = Buffer::zeroed(self.device, queries * heads)?;
+        // Twice: the counters must be as they were.
+        for _ in 0..2 {
+            self.kernels.attention(&AttentionCall {
+                heads: call(depth),
+                rows: queries,
+                store: queries == 1,
+                output: output.all(),
+                partial: partial.all(),
+                arrived: arrived.all(),
+            })?;
+        }
+        self.compare(format!("few {case:?}"), &output, &expected, 2e-5, outcomes)?;
+        let half_queries = Buffer::zeroed(self.device, queries * heads * head)?;
+        let halves = Buffer::new(self.device, &vec![0xffffu16; queries * heads * head])?;
+        let store = StoreCall { heads: call(depth), rows: queries, queries: Some(half_queries.all()) };
+        self.kernels.store_heads(&store)?;
+        let tile = QueryTile { row: 0, count: queries as u32, position: depth as u32, padding: 0 };
+        let tiles = Buffer::new(self.device, &[tile])?;
+        let flash =
+            FlashCall { heads: call(depth), queries: half_queries.all(), tiles: tiles.all(), output: halves.all() };
+        self.kernels.flash(&flash, queries)?;
+        let mut bits = vec![0; halves.len()];
+        halves.read(0, &mut bits)?;
+        let found: Vec<f32> = bits.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
+        let (name, error) = (format!("many {case:?}"), normalised_error(&found, &expected));
+        outcomes.push(Outcome { name, error, bound: 3e-3 });
+        Ok(())
+    }
+
+    fn compare(
+        &self,
+        name: String,
+        found: &Buffer<f32>,
+        expected: &[f32],
+        bound: f32,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
+        let mut values = vec![0.0; found.len()];
+        found.read(0, &mut values)?;
+        outcomes.push(Outcome { name, error: normalised_error(&values, expected), bound });
+        Ok(())
+    }
+}

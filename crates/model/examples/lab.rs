@@ -1,0 +1,133 @@
+//! A bench for the card alone: known shapes with random weights, without the engine.
+#![allow(clippy::unwrap_used)]
+
+use model::{BLOCK, Backend, Chunk, ConfigOptions, CudaModel, CudaOptions, Want};
+use std::time::Instant;
+
+fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    v[v.len() / 2]
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|a| a == "selftest") {
+        let device = ::cuda::Device::open(0).unwrap();
+        println!("{:?} nvrtc {:?}", device.facts(), ::cuda::nvrtc_version());
+        let begun = Instant::now();
+        let outcomes = ::cuda::selftest::selftest(&device).unwrap();
+        let failed: Vec<_> = outcomes.iter().filter(|o| !o.passed()).collect();
+        println!("selftest {} cases, {} failed, {:?}", outcomes.len(), failed.len(), begun.elapsed());
+        for o in failed.iter().take(40) {
+            println!("FAILED {} {:e} > {:e}", o.name, o.error, o.bound);
+        }
+        for kind in ["product", "expand", "embed", "few", "many"] {
+            let worst = outcomes.iter().filter(|o| o.name.starts_with(kind)).map(|o| o.error).fold(0.0, f32::max);
+            println!("worst {kind}: {worst:e}");
+        }
+    }
+    for shape in args.iter().filter(|a| model::cuda::SHAPES.contains(&a.as_str())) {
+        let begun = Instant::now();
+        let config = model::cuda::shape(shape).unwrap();
+        let options = CudaOptions {
+            card: 0,
+            kv_tokens: 70_000,
+            config: ConfigOptions::default(),
+            threads: 16,
+            times: args.iter().any(|a| a == "times"),
+        };
+        let mut card = CudaModel::random(config, options).unwrap();
+        let gb = card.info().bytes_per_token as f64 / 1e9;
+        println!("{shape}: {gb:.3} GB per token, loaded in {:?}", begun.elapsed());
+        let blocks: Vec<u32> = (0..(40_000 / BLOCK) as u32).collect();
+        let mut logits = Vec::new();
+        let mut picks = Vec::new();
+        let tokens: Vec<u32> = (0..2048).map(|i| (i * 7919) % 150_000).collect();
+        let decode = |card: &mut CudaModel, depth: usize, picks: &mut Vec<u32>| {
+            let mut token = 11;
+            let mut rates = Vec::new();
+            for _ in 0..5 {
+                let begun = Instant::now();
+                for i in 0..256 {
+                    let chunk = Chunk { tokens: &[token], start: depth + i, blocks: &blocks, want: Want::Last };
+                    card.pick(&[chunk], picks).unwrap();
+                    token = picks[0].min(150_000);
+                }
+                rates.push(256.0 / begun.elapsed().as_secs_f64());
+            }
+            median(rates)
+        };
+        let rate = decode(&mut card, 0, &mut picks);
+        println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
+        let t = card.times().unwrap();
+        if !t.is_empty() {
+            let n = ::cuda::READINGS;
+            let sms = card.card().multiprocessors as usize;
+            println!("  kind: us of issue, wait, prepare, stream, finish (mean over blocks), whole phase");
+            for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
+                let mut parts = vec![0.0; n];
+                let mut count = 0.0;
+                for layer in 4..24 {
+                    for block in 0..sms {
+                        let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
+                        let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
+                        for i in 0..n - 1 {
+                            parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
+                        }
+                        parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
+                        count += 1.0;
+                    }
+                }
+                let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
+                println!("  {name:10} {}", text.join(" "));
+            }
+            let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
+            let last = t.len() / sms / n - 1;
+            println!(
+                "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
+                (r(last, 5) - r(0, 0)) / 1980.0,
+                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
+                (r(0, 5) - r(0, 0)) / 1980.0
+            );
+        }
+        if args.iter().any(|a| a == "short") {
+            continue;
+        }
+        if args.iter().any(|a| a == "logits") {
+            let begun = Instant::now();
+            for i in 0..64 {
+                let chunk = Chunk { tokens: &[5], start: i, blocks: &blocks, want: Want::Last };
+                card.forward(&[chunk], &mut logits).unwrap();
+            }
+            println!("  decode with logits to the host: {:.0} tok/s", 64.0 / begun.elapsed().as_secs_f64());
+        }
+        for rows in [2, 4, 8, 16, 32] {
+            let mut times = Vec::new();
+            for _ in 0..20 {
+                let begun = Instant::now();
+                let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks: &blocks, want: Want::All };
+                card.pick(&[chunk], &mut picks).unwrap();
+                times.push(begun.elapsed().as_secs_f64());
+            }
+            let t = median(times);
+            println!("  step of {rows}: {:.0} us, {:.0} rows/s", t * 1e6, rows as f64 / t);
+        }
+        for rows in [128, 512, 2048] {
+            let mut times = Vec::new();
+            for _ in 0..6 {
+                let begun = Instant::now();
+                let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks: &blocks, want: Want::Last };
+                card.forward(&[chunk], &mut logits).unwrap();
+                times.push(begun.elapsed().as_secs_f64());
+            }
+            let t = median(times);
+            println!("  prompt of {rows}: {:.2} ms, {:.0} tok/s", t * 1e3, rows as f64 / t);
+        }
+        for depth in [4096, 32_768] {
+            if args.iter().any(|a| a == "depth") {
+                let rate = decode(&mut card, depth, &mut picks);
+                println!("  decode at {depth}: {rate:.0} tok/s, {:.0} us", 1e6 / rate);
+            }
+        }
+    }
+}

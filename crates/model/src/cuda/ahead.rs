@@ -1,0 +1,79 @@
+//! Picks on the card, one step ahead of the host.
+//!
+//! While the host looks at a token the card is already computing the step that follows if that token is fed next, which
+//! is what nearly always happens. Such a step only starts when the block tables cover the next position of every
+//! sequence, so once per block the host is waited for. A step that turns out not to be wanted is left to end: it wrote
+//! keys and values at a position that is not valid yet in any block, and whoever gets that block writes it later in the
+//! same stream.
+
+use super::few::Few;
+use super::{FEW, Net};
+use crate::backend::{BLOCK, Chunk, ModelInfo};
+use ::cuda::{Error, PICK_RING, PICK_ROWS_MAX};
+
+/// The step under way, if any.
+#[derive(Default)]
+pub(super) struct Ahead {
+    rows: Vec<Row>,
+}
+
+/// What a row of the step under way computes.
+struct Row {
+    token: u32,
+    position: usize,
+    blocks: Vec<u32>,
+}
+
+impl Ahead {
+    /// The next step is another one.
+    pub fn forget(&mut self) {
+        self.rows.clear();
+    }
+
+    /// Gives the picks of a batch, every row of which is wanted, and starts the next step where it can.
+    pub fn pick(
+        &mut self,
+        net: &Net,
+        few: &mut Few,
+        info: &ModelInfo,
+        batch: &[Chunk<'_>],
+        picks: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        if !self.is(batch) {
+            few.run(net, batch, true)?;
+        }
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let mut wanted = [0; FEW];
+        wanted.copy_from_slice(&few.tickets_given);
+        let apart = rows == batch.len();
+        let covered = |chunk: &Chunk<'_>| chunk.start + 1 < (chunk.blocks.len() * BLOCK).min(info.context);
+        let goes_on = apart && batch.iter().all(covered);
+        if goes_on {
+            few.run_on(net, rows)?;
+        }
+        picks.clear();
+        for row in 0..rows {
+            let ticket = wanted[row];
+            let at = ticket as usize % PICK_RING * PICK_ROWS_MAX + row;
+            let word = few.mailbox.wait(at, |word| (word >> 32) as u32 == ticket)?;
+            picks.push(word as u32);
+        }
+        self.rows.clear();
+        if goes_on {
+            let row = |(chunk, &token): (&Chunk<'_>, &u32)| {
+                let position = chunk.start + 1;
+                Row { token, position, blocks: chunk.blocks[..=position / BLOCK].to_vec() }
+            };
+            self.rows.extend(batch.iter().zip(picks.iter()).map(row));
+        }
+        Ok(())
+    }
+
+    /// Whether the step under way is this one.
+    fn is(&self, batch: &[Chunk<'_>]) -> bool {
+        let same = |(chunk, row): (&Chunk<'_>, &Row)| {
+            chunk.tokens == [row.token] && chunk.start == row.position && chunk.blocks.starts_with(&row.blocks)
+        };
+        !self.rows.is_empty() && batch.len() == self.rows.len() && batch.iter().zip(&self.rows).all(same)
+    }
+}

@@ -1,0 +1,354 @@
+//! The decoder on an NVIDIA card.
+//!
+//! The same network as `cpu`, over the kernels of the `cuda` crate. A step of at most [`FEW`] rows (decoding, drafts, the
+//! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded once per number of rows
+//! and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
+//! Within each of the two ways a row's result depends on nothing but its own sequence; between them it differs by
+//! rounding.
+//!
+//! Everything is allocated when the model is loaded, so no step can run out of memory.
+
+mod ahead;
+mod few;
+mod inputs;
+mod many;
+mod shapes;
+mod weights;
+
+pub use shapes::{SHAPES, shape};
+
+use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want, check_batch};
+use crate::config::{Config, ConfigOptions, Pairs};
+use crate::cpu::fingerprint;
+use crate::gguf::Gguf;
+use crate::load::LoadError;
+use crate::rope::Rope;
+use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
+use ahead::Ahead;
+use few::Few;
+use many::Many;
+use std::path::Path;
+use weights::{FileSource, Layer, RandomSource, Source, Weights};
+
+/// Most rows of a step that is computed like single tokens.
+pub const FEW: usize = 32;
+/// Most rows of any step.
+pub const ROWS_MAX: usize = 2048;
+/// Most sequences of one step.
+pub const SEQUENCES_MAX: usize = 256;
+
+/// How to load a model.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaOptions {
+    /// Which card.
+    pub card: usize,
+    /// Positions the KV cache has room for, over all sequences.
+    pub kv_tokens: usize,
+    /// Changes to the model's own configuration.
+    pub config: ConfigOptions,
+    /// Threads that read and pack the file.
+    pub threads: usize,
+    /// Whether single steps note when their phases begin and end, for [`CudaModel::times`].
+    pub times: bool,
+}
+
+/// A decoder on a card, with its weights and its KV cache.
+pub struct CudaModel {
+    config: Config,
+    info: ModelInfo,
+    net: Net,
+    few: Few,
+    many: Many,
+    ahead: Ahead,
+    logits: Pinned<f32>,
+}
+
+/// What both ways of computing a step share: it does not change after loading.
+struct Net {
+    config: Config,
+    device: Device,
+    kernels: Kernels,
+    weights: Weights,
+    kv: Buffer<u8>,
+    block_bytes: usize,
+    angles: Buffer<[f32; 2]>,
+    /// Block numbers per sequence in a step's inputs.
+    table_stride: usize,
+}
+
+impl CudaModel {
+    /// Loads a model from a GGUF file.
+    pub fn load(path: &Path, options: CudaOptions) -> Result<CudaModel, LoadError> {
+        let gguf = Gguf::open(path)?;
+        let config = Config::new(&gguf, options.config)?;
+        let device = Device::open(options.card)?;
+        let identity = fingerprint(&gguf, &("cuda", config.kv_heads, config.head), &config);
+        let source = FileSource::new(path, &gguf, &device, options.threads);
+        CudaModel::build(config, options, device.clone(), &source, identity)
+    }
+
+    /// A model of a known shape with random weights, made on the card: for measuring without a file.
+    pub fn random(config: Config, options: CudaOptions) -> Result<CudaModel, LoadError> {
+        let device = Device::open(options.card)?;
+        let source = RandomSource::new(&config, &device)?;
+        CudaModel::build(config, options, device.clone(), &source, 0)
+    }
+
+    fn build(
+        config: Config,
+        options: CudaOptions,
+        device: Device,
+        source: &dyn Source,
+        identity: u64,
+    ) -> Result<CudaModel, LoadError> {
+        if config.experts.is_some() {
+            return Err(Error::Unsupported("a mixture of experts".to_owned()).into());
+        }
+        let weights = Weights::load(&config, &device, source)?;
+        let Config { head, heads, kv_heads, layers, .. } = config;
+        let formats = weights.formats();
+        let kernels = Kernels::new(&device, KernelsOptions { formats, head, heads, kv_heads, times: options.times })?;
+        source.fill(&kernels, &weights)?;
+        let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
+        let block_bytes = layers * 2 * kv_heads * BLOCK * head * 2;
+        let positions = config.context.min(blocks * BLOCK);
+        let info = ModelInfo {
+            vocab: config.vocab,
+            context: positions,
+            blocks,
+            block_bytes,
+            rows_max: ROWS_MAX,
+            bytes_per_token: weights.bytes_per_token(),
+            fingerprint: identity,
+        };
+        let net = Net {
+            angles: angles(&config, weights.rope_factors.as_deref(), positions, &device)?,
+            kv: Buffer::zeroed(&device, blocks * block_bytes)?,
+            block_bytes,
+            table_stride: positions.div_ceil(BLOCK),
+            config: config.clone(),
+            device: device.clone(),
+            kernels,
+            weights,
+        };
+        Ok(CudaModel {
+            few: Few::new(&net)?,
+            many: Many::new(&net)?,
+            ahead: Ahead::default(),
+            logits: Pinned::zeroed(&device, FEW * config.vocab)?,
+            config,
+            info,
+            net,
+        })
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What the card says of itself.
+    pub fn card(&self) -> &Facts {
+        self.net.device.facts()
+    }
+
+    /// Clock readings of the last step of one row, `[phase][multiprocessor][cuda::READINGS]`.
+    pub fn times(&self) -> Result<Vec<u64>, BackendError> {
+        self.few.times().map_err(failed)
+    }
+
+    /// Waits until the card has nothing left to do, for measuring.
+    pub fn synchronize(&self) -> Result<(), BackendError> {
+        self.net.device.synchronize().map_err(failed)
+    }
+
+    fn step(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        logits.clear();
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let wanted = wanted_rows(batch);
+        if rows <= FEW {
+            let all = wanted.len() == rows;
+            self.few.run(&self.net, batch, all)?;
+            if all {
+                return self.take_logits(rows, logits);
+            }
+            if wanted.is_empty() {
+                // Whoever sends the next inputs relies on these having arrived.
+                return self.net.device.synchronize();
+            }
+        } else {
+            self.many.run(&self.net, batch)?;
+        }
+        for (first, count) in runs(&wanted) {
+            let width = self.config.embedding;
+            let x = if rows <= FEW { self.few.residual() } else { self.many.residual() };
+            self.few.head(&self.net, x.part(first * width..(first + count) * width), count)?;
+            self.take_logits(count, logits)?;
+        }
+        Ok(())
+    }
+
+    fn take_logits(&mut self, rows: usize, logits: &mut Vec<f32>) -> Result<(), Error> {
+        let values = self.logits.receive(self.few.logits(rows * self.config.vocab))?;
+        logits.extend_from_slice(values);
+        Ok(())
+    }
+
+    fn block(&self, block: u32) -> Result<usize, BackendError> {
+        let exists = (block as usize) < self.info.blocks;
+        let missing = || BackendError::BadBatch(format!("block {block} does not exist"));
+        if exists { Ok(block as usize * self.info.block_bytes) } else { Err(missing()) }
+    }
+}
+
+impl Backend for CudaModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
+        check(&self.info, batch)?;
+        self.ahead.forget();
+        self.step(batch, logits).map_err(failed)
+    }
+
+    fn pick(&mut self, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<bool, BackendError> {
+        check(&self.info, batch)?;
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        if rows > FEW || wanted_rows(batch).len() != rows {
+            return Ok(false);
+        }
+        self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
+        Ok(true)
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
+        let (from, to) = (self.block(from)?, self.block(to)?);
+        if from == to {
+            return Ok(());
+        }
+        self.net.kv.copy_within(from, to, self.info.block_bytes).map_err(failed)
+    }
+
+    fn export_block(&self, block: u32, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        let at = self.block(block)?;
+        bytes.clear();
+        bytes.resize(self.info.block_bytes, 0);
+        self.net.kv.read(at, bytes).map_err(failed)
+    }
+
+    fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError> {
+        let at = self.block(block)?;
+        if bytes.len() != self.info.block_bytes {
+            let wanted = self.info.block_bytes;
+            return Err(BackendError::BadBatch(format!("a block has {wanted} bytes, not {}", bytes.len())));
+        }
+        self.net.kv.write(at, bytes).map_err(failed)
+    }
+}
+
+impl Net {
+    /// What every kernel that touches heads is told.
+    fn heads<'a>(&'a self, i: usize, rows: Slice<'a, f32>, inputs: &'a inputs::Inputs) -> HeadsCall<'a> {
+        let layer: &Layer = &self.weights.layers[i];
+        HeadsCall {
+            rows,
+            positions: inputs.positions(),
+            sequences: inputs.sequences(),
+            tables: inputs.tables(),
+            table_stride: self.table_stride,
+            cache: self.kv.all(),
+            block_bytes: self.block_bytes,
+            layer: i,
+            q_norm: layer.q_norm.as_ref(),
+            k_norm: layer.k_norm.as_ref(),
+            epsilon: self.config.epsilon,
+            angles: &self.angles,
+            dimensions: self.config.rope.dimensions,
+            neighbours: self.config.rope.pairs == Pairs::Neighbours,
+        }
+    }
+
+    /// Floats of a row of queries, keys and values.
+    fn heads_width(&self) -> usize {
+        (self.config.heads + 2 * self.config.kv_heads) * self.config.head
+    }
+}
+
+fn check(info: &ModelInfo, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
+    check_batch(info, batch)?;
+    if batch.len() > SEQUENCES_MAX {
+        let found = batch.len();
+        return Err(BackendError::BadBatch(format!("{found} sequences, at most {SEQUENCES_MAX} fit in a step")));
+    }
+    Ok(())
+}
+
+fn failed(error: Error) -> BackendError {
+    BackendError::Device(error.to_string())
+}
+
+/// Rows of a step whose logits are wanted, in order.
+fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
+    let mut row = 0;
+    let mut wanted = Vec::new();
+    for chunk in batch {
+        let rows = row..row + chunk.tokens.len();
+        row = rows.end;
+        match chunk.want {
+            Want::Nothing => {}
+            Want::Last => wanted.push(rows.end - 1),
+            Want::All => wanted.extend(rows),
+        }
+    }
+    wanted
+}
+
+/// Cuts rows into runs of neighbours, at most [`FEW`] long, as first row and length.
+fn runs(rows: &[usize]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == row && *count < FEW => *count += 1,
+            _ => runs.push((row, 1)),
+        }
+    }
+    runs
+}
+
+/// Cosine and sine of every position and pair, computed as the CPU does.
+fn angles(
+    config: &Config,
+    factors: Option<&[f32]>,
+    positions: usize,
+    device: &Device,
+) -> Result<Buffer<[f32; 2]>, Error> {
+    let rope = Rope::new(&config.rope, factors);
+    let pairs = rope.angles() / 2;
+    let (mut row, mut all) = (vec![0.0; 2 * pairs], Vec::with_capacity(positions * pairs));
+    for position in 0..positions {
+        rope.fill(position, &mut row);
+        all.extend((0..pairs).map(|i| [row[i], row[pairs + i]]));
+    }
+    Buffer::new(device, &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wanted_rows_are_cut_into_runs() {
+        let chunk = |tokens: &'static [u32], want| Chunk { tokens, start: 0, blocks: &[], want };
+        let batch = [
+            chunk(&[1, 2], Want::All),
+            chunk(&[3], Want::Last),
+            chunk(&[4, 5, 6], Want::Nothing),
+            chunk(&[7, 8], Want::Last),
+        ];
+        assert_eq!(wanted_rows(&batch), [0, 1, 2, 7]);
+        assert_eq!(runs(&[0, 1, 2, 7]), [(0, 3), (7, 1)]);
+        let many: Vec<usize> = (0..FEW + 1).collect();
+        assert_eq!(runs(&many), [(0, FEW), (FEW, 1)]);
+    }
+}

@@ -1,0 +1,197 @@
+//! The decoder on a card against the decoder on the CPU, and the promises of the backend seam, on tiny models of every
+//! architecture and format. Without a card these tests print why they did nothing.
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
+
+use kernels::cases::normalised_error;
+use kernels::{Format, Kernels, KvType};
+use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
+use testkit::models::{Tiny, VOCAB};
+
+/// Normalised error of all logits of a prompt. Rounding activations to 8 bits makes last-bit differences grow to about
+/// 0.4 % for each of seven quantisations, on the CPU against itself as well; see `decoder.rs`. Long steps do not round
+/// them, which is as far again.
+const BOUND: f32 = 0.04;
+
+const FORMATS: [Format; 8] =
+    [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K];
+
+/// Both models of a file, or nothing when there is no card.
+fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
+    if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
+        println!("skipped: {error}");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    tiny.writer().write(&path).unwrap();
+    let (config, kv_tokens) = (ConfigOptions::default(), 4096);
+    let kernels = Kernels::best().unwrap();
+    let cpu = CpuOptions { threads: 2, kv_tokens, kv_type: KvType::F16, config, kernels };
+    let cuda = CudaOptions { card: 0, kv_tokens, config, threads: 2, times: false };
+    Some((CpuModel::load(&path, cpu).unwrap(), CudaModel::load(&path, cuda).unwrap()))
+}
+
+fn tokens(count: usize) -> Vec<u32> {
+    (0..count as u32).map(|i| (i * 37 + 11) % VOCAB as u32).collect()
+}
+
+/// Logits of all rows of a prompt, read in pieces of the given sizes.
+fn read(model: &mut dyn Backend, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+    let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().collect();
+    let (mut all, mut logits, mut start) = (Vec::new(), Vec::new(), 0);
+    for piece in pieces.iter().cycle() {
+        let end = (start + piece).min(tokens.len());
+        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All };
+        model.forward(&[chunk], &mut logits).unwrap();
+        all.extend_from_slice(&logits);
+        start = end;
+        if start == tokens.len() {
+            return all;
+        }
+    }
+    unreachable!("pieces repeat for ever")
+}
+
+#[test]
+fn every_architecture_and_format_agrees_with_the_cpu() {
+    let prompt = tokens(100);
+    let formats = FORMATS.map(|format| ("llama", format)).into_iter();
+    for (architecture, format) in formats.chain(["qwen2", "qwen3"].map(|a| (a, Format::Q4_K))) {
+        let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, ..Tiny::default() }) else { return };
+        let expected = read(&mut cpu, &prompt, &[100]);
+        for pieces in [&[1][..], &[5], &[32], &[100], &[64, 1]] {
+            let error = normalised_error(&read(&mut card, &prompt, pieces), &expected);
+            println!("{architecture} {} in pieces of {pieces:?}: {error:.4}", format.name());
+            assert!(error < BOUND, "{architecture} {} in pieces of {pieces:?}: {error}", format.name());
+        }
+    }
+}
+
+#[test]
+fn scaled_positions_agree_with_the_cpu() {
+    for scaling in [("linear", 4.0), ("yarn", 4.0)] {
+        let tiny = Tiny { format: Format::Q8_0, scaling: Some(scaling), ..Tiny::default() };
+        let Some((mut cpu, mut card)) = load(&tiny) else { return };
+        let prompt = tokens(600);
+        let expected = read(&mut cpu, &prompt, &[200]);
+        let error = normalised_error(&read(&mut card, &prompt, &[200]), &expected);
+        assert!(error < BOUND, "{scaling:?}: {error}");
+    }
+}
+
+#[test]
+fn cutting_short_steps_changes_no_bit_and_neither_does_cutting_long_ones() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(200);
+    let single = read(&mut card, &prompt, &[1]);
+    for pieces in [&[2][..], &[3], &[8], &[9], &[31, 1], &[32]] {
+        assert!(read(&mut card, &prompt, pieces) == single, "pieces of {pieces:?} changed a bit");
+    }
+    let whole = read(&mut card, &prompt, &[200]);
+    for pieces in [&[33][..], &[64], &[100]] {
+        let (last, got) = (200 % pieces[0], read(&mut card, &prompt, pieces));
+        // A rest of at most 32 rows is computed the other way.
+        let same = (200 - if last <= 32 { last } else { 0 }) * VOCAB;
+        assert!(got[..same] == whole[..same], "pieces of {pieces:?} changed a bit");
+    }
+}
+
+#[test]
+fn sequences_together_give_what_they_give_alone() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(70);
+    let (first, second): (Vec<u32>, Vec<u32>) = (vec![9, 4, 7], vec![2, 11, 5]);
+    let mut logits = Vec::new();
+    let mut alone = Vec::new();
+    for (blocks, length) in [(&first, 40), (&second, 61)] {
+        let chunk = Chunk { tokens: &prompt[..length], start: 0, blocks, want: Want::Nothing };
+        card.forward(&[chunk], &mut logits).unwrap();
+        let chunk = Chunk { tokens: &prompt[length..length + 1], start: length, blocks, want: Want::Last };
+        card.forward(&[chunk], &mut logits).unwrap();
+        alone.extend_from_slice(&logits);
+    }
+    let batch = [
+        Chunk { tokens: &prompt[40..41], start: 40, blocks: &first, want: Want::Last },
+        Chunk { tokens: &prompt[61..62], start: 61, blocks: &second, want: Want::Last },
+    ];
+    card.forward(&batch, &mut logits).unwrap();
+    assert!(logits == alone, "a row depends on its neighbour");
+}
+
+#[test]
+fn picks_ahead_are_the_best_of_the_logits() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let blocks: Vec<u32> = (0..8).rev().collect();
+    let best = |row: &[f32]| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter().position(|&x| x == largest).unwrap() as u32
+    };
+    let mut sequence = vec![5];
+    let mut logits = Vec::new();
+    for start in 0..100 {
+        // The table grows as an engine's does: a block when it is needed.
+        let blocks = &blocks[..start / BLOCK + 1];
+        let chunk = Chunk { tokens: &sequence[start..], start, blocks, want: Want::Last };
+        card.forward(&[chunk], &mut logits).unwrap();
+        sequence.push(best(&logits));
+    }
+    let mut picked = vec![5];
+    let mut picks = Vec::new();
+    for start in 0..100 {
+        let blocks = &blocks[..start / BLOCK + 1];
+        let chunk = Chunk { tokens: &picked[start..], start, blocks, want: Want::Last };
+        assert!(card.pick(&[chunk], &mut picks).unwrap());
+        picked.push(picks[0]);
+        if start % 13 == 5 {
+            // Another sequence in between: what was computed ahead is not this.
+            let other = Chunk { tokens: &[7, 8], start: 0, blocks: &[20], want: Want::All };
+            assert!(card.pick(&[other], &mut picks).unwrap());
+            assert_eq!(picks.len(), 2);
+        }
+    }
+    assert_eq!(picked, sequence);
+}
+
+#[test]
+fn blocks_can_be_copied_saved_and_restored() {
+    let Some((_, mut card)) = load(&Tiny { format: Format::Q8_0, ..Tiny::default() }) else { return };
+    let prompt = tokens(33);
+    let mut logits = Vec::new();
+    let mut last = |card: &mut CudaModel, block: u32| {
+        let chunk = Chunk { tokens: &prompt[32..], start: 32, blocks: &[block, 6], want: Want::Last };
+        card.forward(&[chunk], &mut logits).unwrap();
+        logits.clone()
+    };
+    let whole = Chunk { tokens: &prompt[..32], start: 0, blocks: &[3], want: Want::Nothing };
+    card.forward(&[whole], &mut Vec::new()).unwrap();
+    let expected = last(&mut card, 3);
+    card.copy_block(3, 4).unwrap();
+    assert!(last(&mut card, 4) == expected, "a copied block is another");
+    let mut bytes = Vec::new();
+    card.export_block(3, &mut bytes).unwrap();
+    assert_eq!(bytes.len(), card.info().block_bytes);
+    card.import_block(5, &bytes).unwrap();
+    assert!(last(&mut card, 5) == expected, "a restored block is another");
+    assert!(card.import_block(5, &bytes[1..]).is_err() && card.copy_block(3, 9999).is_err());
+}
+
+#[test]
+fn a_bad_batch_is_refused_and_the_next_one_runs() {
+    let Some((_, mut card)) = load(&Tiny { format: Format::Q4_0, ..Tiny::default() }) else { return };
+    let mut logits = Vec::new();
+    for (tokens, start, blocks) in
+        [(&[VOCAB as u32][..], 0, &[0][..]), (&[1], 32, &[0]), (&[1], 0, &[99_999]), (&[], 0, &[0])]
+    {
+        let chunk = Chunk { tokens, start, blocks, want: Want::Last };
+        assert!(card.forward(&[chunk], &mut logits).is_err(), "{chunk:?}");
+    }
+    let chunk = Chunk { tokens: &[1], start: 0, blocks: &[0], want: Want::Last };
+    card.forward(&[chunk], &mut logits).unwrap();
+    assert_eq!(logits.len(), VOCAB);
+}
