@@ -6,11 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-<<<<<<< ours
-use model::{Chunk, NOT_A_NUMBER, Want};
-=======
-use model::{BLOCK, Chunk, Want};
->>>>>>> theirs
+use model::{BLOCK, Chunk, NOT_A_NUMBER, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
