@@ -238,8 +238,10 @@ fn map(root: &Path, found: &files::Walk) -> String {
     for (path, _) in found.files.iter().filter(|(path, _)| files::is_source(path) && !files::is_test(path)) {
         let Some(text) = files::read_text(&root.join(path), files::FILE_BYTES_MAX) else { continue };
         let items = definitions(path, &text);
-        let names: Vec<&str> =
-            items.iter().filter(|item| item.parents.is_empty()).map(|item| item.name.as_str()).collect();
+        // Values are left out: a file of data would fill the map.
+        let defines = |item: &&Item| item.parents.is_empty() && item.kind != Kind::Value;
+        let mut names: Vec<&str> = items.iter().filter(defines).map(|item| item.name.as_str()).collect();
+        names.dedup();
         let line = format!("{}: {}\n", path.display(), names.join(", "));
         if map.len() + line.len() > MAP_BYTES_MAX {
             map.push_str("and more\n");
