@@ -1,7 +1,7 @@
 //! The real screen in a real terminal with a real model: what a person sees and does.
 //!
 //! Where the words do not matter the model is `smollm2-135m`. Tests that need an edit use `qwen2.5-coder-1.5b`, take
-//! minutes on two cores, and run with `FLINT_TEST_SLOW=1`; without it they say so and pass.
+//! minutes on two cores that do nothing else, and run with `FLINT_TEST_CODER=1`; without it they say so and pass.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
@@ -12,9 +12,9 @@ mod talk;
 
 /// Whether tests that take minutes are wanted.
 fn slow(name: &str) -> bool {
-    let wanted = std::env::var_os("FLINT_TEST_SLOW").is_some_and(|value| !value.is_empty());
+    let wanted = std::env::var_os("FLINT_TEST_CODER").is_some_and(|value| !value.is_empty());
     if !wanted {
-        eprintln!("{name}: not run; FLINT_TEST_SLOW=1 runs it");
+        eprintln!("{name}: not run; FLINT_TEST_CODER=1 runs it");
     }
     wanted
 }
