@@ -179,10 +179,11 @@ impl Shown {
     }
 
     fn note(&self, text: &str) -> anyhow::Result<()> {
-        match self.json {
-            true => self.line(json!({"type": "error", "message": text, "severity": "notice"})),
-            false => Ok(eprintln!("{text}")),
+        if self.json {
+            return self.line(json!({"type": "error", "message": text, "severity": "notice"}));
         }
+        eprintln!("{text}");
+        Ok(())
     }
 
     fn line(&self, value: Value) -> anyhow::Result<()> {

@@ -211,7 +211,7 @@ impl Session {
                     if !text.is_empty() {
                         self.output.delta(&text, &[], &self.loaded.tokenizer)?;
                     }
-                    return self.ended(finished, reply.into_text());
+                    return self.ended(*finished, reply.into_text());
                 }
             }
         }

@@ -50,7 +50,8 @@ fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     options.resume = resume;
     let settings = &options.config.config.tui;
     let plain = args.plain || settings.plain || tui::terminal_is_dumb();
-    if !plain && !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !plain && !terminal {
         bail!("the screen needs a terminal; `flint exec` works without one, and `flint --plain` needs only lines");
     }
     let history = (!options.ephemeral).then(|| options.state.join("prompts"));

@@ -17,7 +17,7 @@ pub enum Event {
     /// New tokens, at least one. Everything published since the last read comes in one event.
     Tokens(Vec<TokenOut>),
     /// The end; nothing follows.
-    Finished(Finished),
+    Finished(Box<Finished>),
 }
 
 /// How a sequence began.

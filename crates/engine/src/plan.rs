@@ -76,14 +76,13 @@ impl Planner {
         let mut spare = budget.saturating_sub(decoding).max(least).min(cap - decoding);
         let mut used = decoding;
         let draft_rows = if prompts.is_empty() { spare } else { spare / 2 };
-        if drafting > 0 {
-            for (grant, wish) in grants.iter_mut().zip(wishes.iter()) {
-                if wish.lane == lane && wish.pending == 1 && grant.rows == 1 {
-                    // All of it when there is room for all, otherwise in proportion.
-                    grant.draft_max = wish.drafts.min(wish.drafts * draft_rows / drafting);
-                    spare -= grant.draft_max;
-                    used += grant.draft_max;
-                }
+        for (grant, wish) in grants.iter_mut().zip(wishes.iter()) {
+            if wish.lane == lane && wish.pending == 1 && grant.rows == 1 {
+                // All of it when there is room for all, otherwise in proportion.
+                let share = (wish.drafts * draft_rows).checked_div(drafting).unwrap_or(0);
+                grant.draft_max = wish.drafts.min(share);
+                spare -= grant.draft_max;
+                used += grant.draft_max;
             }
         }
         // Shortest first, each at most an equal share of what is left: what a short one does not need flows on.

@@ -204,8 +204,6 @@ impl Runner {
         let mut index = 0;
         while let Some(sequence) = self.scheduler.running.get_mut(index) {
             if sequence.rows == 0 {
-                // It sits this step out; its reader may still have to hear of its start.
-                let _ = sequence.publish(&mut self.out);
                 index += 1;
                 continue;
             }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{BLOCK, Chunk, NOT_A_NUMBER, Want};
+use model::{Chunk, NOT_A_NUMBER, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
@@ -180,7 +180,7 @@ impl Sequence {
     }
 
     pub fn announce(&self, started: Started) {
-        self.mailbox.start(started, self.pending() <= BLOCK);
+        self.mailbox.start(started);
     }
 
     /// Asks the drafters, or else the constraint, for up to `max` tokens, never more than the sequence could still

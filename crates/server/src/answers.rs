@@ -149,7 +149,7 @@ impl Answers {
                     return Some(Step::Started(index));
                 }
                 Some(Piece::Parts { parts, logprobs }) => self.all[index].grow(parts, logprobs),
-                Some(Piece::Finished(finished)) => self.all[index].finish(finished),
+                Some(Piece::Finished(finished)) => self.all[index].finish(*finished),
                 None => {
                     self.running[index] = None;
                     return Some(Step::Ended(index));

@@ -58,7 +58,6 @@ pub fn usage(used: engine::Usage) -> Usage {
             ..OutputDetails::default()
         },
         total_tokens: used.prompt + used.generated,
-        ..Usage::default()
     }
 }
 

@@ -100,7 +100,7 @@ pub enum Piece {
         logprobs: Vec<LogProb>,
     },
     /// It is over.
-    Finished(Finished),
+    Finished(Box<Finished>),
 }
 
 /// An answer being generated.
@@ -118,7 +118,7 @@ pub struct Generation {
     begun: Instant,
     last: Option<Instant>,
     fast: u32,
-    finished: Option<Finished>,
+    finished: Option<Box<Finished>>,
     paused: bool,
     /// What was spent before the last resumption.
     earlier: Option<Usage>,
@@ -282,7 +282,7 @@ impl Generation {
     }
 
     /// The end brings the last parts with it: they come first, then the end itself.
-    fn end(&mut self, mut finished: Finished) -> Piece {
+    fn end(&mut self, mut finished: Box<Finished>) -> Piece {
         self.pool.spend(finished.usage.generated);
         let mut prompt = std::mem::take(&mut finished.tokens);
         prompt.truncate(self.prompt_tokens);

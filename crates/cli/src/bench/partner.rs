@@ -150,6 +150,7 @@ fn ended(child: &mut Child, error: anyhow::Error) -> anyhow::Error {
 async fn serve(listener: &TcpListener, kind: &Kind, steps: usize) -> Result<(Instant, Vec<Duration>)> {
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
+    #[expect(clippy::result_large_err, reason = "the type of the refusal is the handshake's")]
     let as_flint = |_: &Request, mut response: Response| {
         let version = tokio_tungstenite::tungstenite::http::HeaderValue::from_static("0");
         response.headers_mut().insert("x-flint-version", version);

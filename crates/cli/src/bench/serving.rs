@@ -96,7 +96,7 @@ fn finish(engine: &EngineHandle, prompt: Vec<u32>) -> Result<Finished> {
     for event in engine.submit(Request::new(prompt, 1))? {
         if let Event::Finished(finished) = event {
             check(&finished)?;
-            return Ok(finished);
+            return Ok(*finished);
         }
     }
     bail!("the engine ended without an answer")

@@ -36,6 +36,9 @@ fn a_question_is_answered_with_figures_and_the_terminal_is_given_back() {
 
 #[test]
 fn a_steer_in_the_middle_begins_another_answer_below_it() {
+    if !crate::slow("a_steer_in_the_middle_begins_another_answer_below_it") {
+        return;
+    }
     let place = Place::new(SMALL);
     let screen = place.flint(&["-c", "temperature=0"]);
     screen.enter(LONG);
@@ -68,6 +71,9 @@ fn a_steer_turns_what_the_answer_is_about() {
 
 #[test]
 fn esc_stops_at_once_and_keeps_what_was_said() {
+    if !crate::slow("esc_stops_at_once_and_keeps_what_was_said") {
+        return;
+    }
     let place = Place::new(SMALL);
     let screen = place.flint(&[]);
     let mut times = Vec::new();

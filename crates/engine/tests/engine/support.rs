@@ -49,7 +49,7 @@ pub fn collect(stream: Stream) -> Answer {
                 answer.events.push(tokens.len());
                 answer.tokens.extend(tokens);
             }
-            Event::Finished(finished) => assert!(answer.finished.replace(finished).is_none()),
+            Event::Finished(finished) => assert!(answer.finished.replace(*finished).is_none()),
         }
     }
     answer.finished();

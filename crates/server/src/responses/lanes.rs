@@ -22,6 +22,7 @@ use super::steer::Steers;
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
+use crate::lru::Lru;
 use crate::metrics::{Rejection, SteerOutcome};
 use crate::rate::Rate;
 use crate::shared::Shared;
@@ -67,8 +68,7 @@ pub struct Local {
 pub struct Lanes {
     shared: Arc<Shared>,
     lanes: HashMap<LaneId, Lane>,
-    local: HashMap<String, Local>,
-    order: VecDeque<String>,
+    local: Lru<String, Local>,
     /// Responses that have ended here, however they did, as many as can be continued.
     over: VecDeque<String>,
     out: mpsc::Sender<Out>,
@@ -103,8 +103,7 @@ impl Lanes {
         Self {
             shared,
             lanes: HashMap::new(),
-            local: HashMap::new(),
-            order: VecDeque::new(),
+            local: Lru::default(),
             over: VecDeque::new(),
             out,
             opened_with,
@@ -290,23 +289,13 @@ impl Lanes {
 
     /// A response of this connection that is continued, which keeps it from being forgotten.
     fn used(&mut self, id: &str) -> Option<Arc<Turn>> {
-        let turn = Arc::clone(&self.local.get(id)?.turn);
-        if let Some(place) = self.order.iter().position(|other| other == id)
-            && let Some(id) = self.order.remove(place)
-        {
-            self.order.push_back(id);
-        }
-        Some(turn)
+        self.local.get(id).map(|local| Arc::clone(&local.turn))
     }
 
     fn remember(&mut self, local: Local) {
-        let id = local.turn.response.id.clone();
-        self.order.push_back(id.clone());
-        self.local.insert(id, local);
-        while self.order.len() > TURNS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.local.remove(&oldest);
+        self.local.insert(local.turn.response.id.clone(), local);
+        if self.local.len() > TURNS_MAX {
+            self.local.pop();
         }
     }
 

@@ -20,7 +20,7 @@ fn workspace() -> tempfile::TempDir {
     root
 }
 
-fn text<'a>(result: &'a Result<String, String>) -> &'a str {
+fn text(result: &Result<String, String>) -> &str {
     match result {
         Ok(text) | Err(text) => text,
     }
