@@ -49,6 +49,8 @@ pub struct Desk {
     pub status: Status,
     /// Prompts that wait for the running turn.
     pub waiting: VecDeque<Prompt>,
+    /// Steers that came before the answer they turn had begun, and when.
+    early: VecDeque<(Prompt, Instant)>,
     /// The person wants to leave.
     pub closing: bool,
     /// When the command that is being worked on came in.
@@ -98,6 +100,7 @@ impl Desk {
             usage: TurnUsage::default(),
             status: Status::default(),
             waiting: VecDeque::new(),
+            early: VecDeque::new(),
             closing: false,
             begun: Instant::now(),
             events,
@@ -179,6 +182,27 @@ impl Desk {
         let text = prompt.text.clone();
         self.waiting.push_back(prompt);
         self.emit(Event::Queued { text, waiting: self.waiting.len() }).await;
+    }
+
+    /// Keeps a steer for the answer that is about to begin.
+    pub async fn steer_early(&mut self, prompt: Prompt, at: Instant) {
+        if self.early.len() == WAITING_MAX {
+            return self.queue(prompt).await;
+        }
+        self.early.push_back((prompt, at));
+    }
+
+    /// A steer that came too early, for the answer that has begun.
+    pub fn next_early(&mut self) -> Option<(Prompt, Instant)> {
+        self.early.pop_front()
+    }
+
+    /// Gives back the steers of a turn that ended before it could be turned.
+    pub async fn give_back_early(&mut self) {
+        while let Some((prompt, _)) = self.early.pop_front() {
+            let why = "the turn ended before the model began to answer".to_owned();
+            self.emit(Event::SteerFailed { text: prompt.text, why }).await;
+        }
     }
 
     /// Answers what can be answered while a turn runs.
@@ -292,7 +316,7 @@ impl Desk {
                         self.notice("the local server starts and reads the model; it stays warm for the next time")
                             .await;
                     }
-                    During::Steer(prompt, _) => self.queue(prompt).await,
+                    During::Steer(prompt, at) => self.steer_early(prompt, at).await,
                     During::Decide { .. } => {}
                     During::Stop => return Ok(None),
                 }

@@ -147,6 +147,7 @@ async fn begin(desk: &mut Desk, text: &str) {
 }
 
 async fn end(desk: &mut Desk, outcome: Outcome) {
+    desk.give_back_early().await;
     desk.usage.total_ms = desk.elapsed_ms();
     desk.status.last = desk.usage.clone();
     let usage = desk.usage.clone();

@@ -81,8 +81,20 @@ impl Reply {
     /// The next step. After [`Step::Ended`] there is none.
     pub async fn next(&mut self, desk: &mut Desk) -> Result<Step, String> {
         loop {
+            if !self.unheard
+                && let Some((prompt, at)) = desk.next_early()
+            {
+                if self.steer(desk, prompt, at).await? {
+                    return Ok(Step::Turned);
+                }
+                continue;
+            }
             let got = match desk.during(self.answer.next()).await {
                 During::Done(got) => got,
+                During::Steer(prompt, at) if self.unheard => {
+                    desk.steer_early(prompt, at).await;
+                    continue;
+                }
                 During::Steer(prompt, at) => {
                     if self.steer(desk, prompt, at).await? {
                         return Ok(Step::Turned);
@@ -183,7 +195,7 @@ impl Reply {
     }
 }
 
-/// Sends a request; none when the person stopped it. A steer meanwhile waits for the turn to end.
+/// Sends a request; none when the person stopped it. A steer meanwhile turns the answer once there is one.
 async fn send(desk: &mut Desk, instructions: &str, more: &Value) -> Result<Option<Answer>, String> {
     let Some(client) = desk.reach().await? else { return Ok(None) };
     let body = desk.body(instructions, more.clone());
@@ -198,8 +210,8 @@ async fn send(desk: &mut Desk, instructions: &str, more: &Value) -> Result<Optio
         let got = match desk.during(&mut respond).await {
             During::Done(got) => got,
             During::Stop => return Ok(None),
-            During::Steer(prompt, _) => {
-                desk.queue(prompt).await;
+            During::Steer(prompt, at) => {
+                desk.steer_early(prompt, at).await;
                 continue;
             }
             During::Decide { .. } => continue,

@@ -43,6 +43,8 @@ impl Screen {
 
     /// Writes a line and presses Enter. The line must be on the screen first, or a completion could take the Enter.
     pub fn enter(&self, line: &str) {
+        // What is typed before the program reads keys one by one is lost.
+        self.sees("›");
         self.keys(line);
         let end: String = line.chars().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect();
         self.wait("the line is written", |text| text.contains(&end));
@@ -52,13 +54,6 @@ impl Screen {
     /// What is on the screen now.
     pub fn text(&self) -> String {
         self.seen.0.lock().unwrap().parser.screen().contents()
-    }
-
-    /// The rows, all of them.
-    pub fn rows(&self) -> Vec<String> {
-        let seen = self.seen.0.lock().unwrap();
-        let (_, columns) = seen.parser.screen().size();
-        seen.parser.screen().rows(0, columns).collect()
     }
 
     /// Whether a cell of the row that begins so has a colour.
