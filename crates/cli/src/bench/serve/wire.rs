@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures_util::{SinkExt, StreamExt};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -72,8 +73,7 @@ impl Socket {
                 bail!("the server answered {event}");
             }
             if ENDS.iter().any(|end| event.starts_with(end)) {
-                let mut event: Value = serde_json::from_str(&event)?;
-                return Ok(event["response"].take());
+                return response(&event);
             }
         }
     }
@@ -106,5 +106,23 @@ pub async fn post(port: u16, body: &Value) -> Result<Value> {
     let mut data = answer.lines().filter_map(|line| line.strip_prefix("data: "));
     let last = data.rfind(|json| ENDS.iter().any(|end| json.starts_with(end)));
     let last = last.with_context(|| format!("no final event in {answer}"))?;
-    Ok(serde_json::from_str::<Value>(last)?["response"].take())
+    response(last)
+}
+
+/// What is looked at in the event that ends a response. The rest, such as the tools that came with the request, is passed
+/// over, as a client does that wants to be fast.
+fn response(event: &str) -> Result<Value> {
+    #[derive(Deserialize)]
+    struct End {
+        response: Response,
+    }
+    #[derive(Deserialize, Serialize)]
+    struct Response {
+        id: Value,
+        output: Value,
+        usage: Value,
+        flint: Value,
+    }
+    let end: End = serde_json::from_str(event)?;
+    Ok(serde_json::to_value(end.response)?)
 }
