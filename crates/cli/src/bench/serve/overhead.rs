@@ -78,6 +78,7 @@ pub fn turn(args: &ServeBenchArgs) -> Result<()> {
         ("after 20 steps of 3 kB", 0, 20),
         ("12 tools", 12, 0),
         ("after 20 steps of 3 kB with 12 tools", 12, 20),
+        ("after 40 steps of 3 kB with 12 tools", 12, 40),
     ] {
         for store in [false, true] {
             let tools = tool_list(tools);
