@@ -58,7 +58,7 @@ fn an_edit_is_measured_against_plain_decoding() {
         ["bench", "edit", "-m", "smollm2-135m", "--rounds", "1", "--tokens", "24", "--cases", "prose,bad", "--json"];
     let text = stdout(&success(flint(&arguments)));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 5);
+    assert_eq!(lines.len(), 8);
     for line in &lines {
         assert!(line["values"]["plain"]["median"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["provenance"]["threads"].is_u64(), "{line}");
@@ -88,7 +88,7 @@ fn plain_and_drafted_decoding_take_turns() {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let figures: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
     let ends = ["harbour, plain, paired", "harbour, usual, paired"];
-    assert!(lines.len() == 8 && figures[0].ends_with(ends[0]) && figures[1].ends_with(ends[1]), "{figures:?}");
+    assert!(lines.len() == 14 && figures[0].ends_with(ends[0]) && figures[1].ends_with(ends[1]), "{figures:?}");
     for line in &lines {
         let values = &line["values"];
         let interval = &values["times_plain_of_totals"]["interval_95"];

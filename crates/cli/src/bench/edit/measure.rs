@@ -27,6 +27,8 @@ pub enum Way {
     Model,
     /// As the server does it, with this prediction.
     Bad(&'static str),
+    /// From this prediction and nothing else, so that nothing makes up for what it costs.
+    BadAlone(&'static str),
 }
 
 impl Way {
@@ -37,7 +39,7 @@ impl Way {
             Way::Prediction => "prediction",
             Way::Usual => "usual",
             Way::Model => "draft model",
-            Way::Bad(name) => name,
+            Way::Bad(name) | Way::BadAlone(name) => name,
         }
     }
 
@@ -46,7 +48,7 @@ impl Way {
         let named = |name: &str| case.predictions.iter().find(|(other, _)| *other == name);
         match self {
             Way::Prediction | Way::Usual => case.predictions.first().map(|(_, text)| text.as_str()),
-            Way::Bad(name) => named(name).map(|(_, text)| text.as_str()),
+            Way::Bad(name) | Way::BadAlone(name) => named(name).map(|(_, text)| text.as_str()),
             Way::Plain | Way::Ngram | Way::Model => None,
         }
     }

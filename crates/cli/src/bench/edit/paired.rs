@@ -51,7 +51,11 @@ pub fn run(args: &EditBenchArgs, slice: usize) -> Result<()> {
         for case in part.cases(args)? {
             // Plain against plain shows what the measure itself is worth.
             let control = (part == Part::Prose).then_some(Way::Plain);
-            for way in control.into_iter().chain(part.ways(&case, args)) {
+            let ways = part.ways(&case, args).into_iter().map(|way| match way {
+                Way::Bad(name) => Way::BadAlone(name),
+                way => way,
+            });
+            for way in control.into_iter().chain(ways) {
                 let measured = paired.measure(&case, way, args.rounds).with_context(|| case.name.clone())?;
                 let name = format!("{}, {}, paired", case.name, way.name());
                 paired.bench.print(&name, figures(&[&measured]), args.json);
