@@ -130,7 +130,7 @@ fn figures(measured: &[&Measured]) -> Map<String, Value> {
     let steps = |side: usize| records.iter().map(|record| record.steps[side].as_slice()).collect::<Vec<_>>();
     let (plain, drafted) = (steps(0), steps(1));
     let single = median(&plain.iter().copied().flatten().map(|step| step.seconds).collect::<Vec<_>>());
-    let costs = costs(&drafted);
+    let costs = costs(&drafted, single);
     let by_counting = counted(&plain, &costs, single) / counted(&drafted, &costs, single);
     put("times_plain_by_counting", json!(round(by_counting)));
     put("rows_cost_times", costs.iter().map(|&(rows, cost, times)| json!([rows, round(cost), times])).collect());

@@ -50,9 +50,11 @@ pub fn estimate(pairs: &[[Slice; 2]], figure: fn(&[[Slice; 2]]) -> f64) -> Estim
     Estimate { value: figure(pairs), low: at(0.025), high: at(0.975) }
 }
 
-/// What steps cost by their number of rows, in steps of one row at about the same time; and how often each was seen.
-pub fn costs(answers: &[&[Step]]) -> Vec<(usize, f64, usize)> {
-    let mut relative: Vec<(usize, f64)> = answers.iter().flat_map(|steps| relative_costs(steps)).collect();
+/// What steps cost by their number of rows, in steps of one row at about the same time, or of `single_seconds` where an
+/// answer has none; and how often each was seen.
+pub fn costs(answers: &[&[Step]], single_seconds: f64) -> Vec<(usize, f64, usize)> {
+    let relative = answers.iter().flat_map(|steps| relative_costs(steps, single_seconds));
+    let mut relative: Vec<(usize, f64)> = relative.collect();
     relative.sort_by_key(|&(rows, _)| rows);
     let of_rows = |same: &[(usize, f64)]| {
         let costs: Vec<f64> = same.iter().map(|&(_, cost)| cost).collect();
@@ -61,16 +63,15 @@ pub fn costs(answers: &[&[Step]]) -> Vec<(usize, f64, usize)> {
     relative.chunk_by(|a, b| a.0 == b.0).map(of_rows).collect()
 }
 
-fn relative_costs(steps: &[Step]) -> Vec<(usize, f64)> {
+fn relative_costs(steps: &[Step], single_seconds: f64) -> Vec<(usize, f64)> {
     let mut relative = Vec::new();
     for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.rows > 1) {
         let single = |step: &&Step| step.rows == 1;
         let before = steps[..index].iter().rev().filter(single).take(AROUND / 2);
         let behind = steps[index + 1..].iter().filter(single).take(AROUND / 2);
         let around: Vec<f64> = before.chain(behind).map(|step| step.seconds).collect();
-        if !around.is_empty() {
-            relative.push((step.rows, step.seconds / median(&around)));
-        }
+        let single_seconds = if around.is_empty() { single_seconds } else { median(&around) };
+        relative.push((step.rows, step.seconds / single_seconds));
     }
     relative
 }
@@ -136,10 +137,12 @@ mod tests {
                 step
             })
             .collect();
-        let costs = costs(&[&steps]);
+        let costs = costs(&[&steps], 0.03);
         assert!(costs.len() == 1 && costs[0].0 == 3 && (costs[0].1 - 1.4).abs() < 0.01, "{costs:?}");
         let seconds = counted(&[&steps], &costs, 0.03);
         let want = (0.9 * 0.03 + 0.1 * 0.042 + 0.0001) / 1.1;
         assert!((seconds / want - 1.0).abs() < 0.01, "{seconds} {want}");
+        let long: Vec<Step> = steps.iter().copied().filter(|step| step.rows > 1).collect();
+        assert!(super::costs(&[&long], 0.03)[0].1 > 1.4, "also where no step has one row");
     }
 }
