@@ -73,6 +73,18 @@ pub struct Loaded {
     pub facts: Facts,
 }
 
+/// A model that is loaded and not yet running: [`start_engine`] starts it.
+pub struct Parts {
+    /// Does the arithmetic.
+    pub backend: Box<dyn Backend>,
+    /// Proposes what it may say.
+    pub draft_model: Option<Box<dyn Backend>>,
+    /// As in [`Loaded`].
+    pub tokenizer: Tokenizer,
+    /// As in [`Loaded`].
+    pub facts: Facts,
+}
+
 /// What was loaded, for reports.
 pub struct Facts {
     /// The name asked for, or the path.
@@ -91,7 +103,7 @@ pub struct Facts {
     pub kv_tokens: usize,
     /// Bytes of weights read per decoded token.
     pub bytes_per_token: usize,
-    /// From the file's first byte to an engine that takes requests; a download is not counted.
+    /// From the file's first byte to a model that can be stepped; a download is not counted.
     pub load_time: Duration,
 }
 
@@ -102,6 +114,14 @@ pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
 
 /// The same, with KV snapshots on disk.
 pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
+    let Parts { backend, draft_model, tokenizer, facts } = load_parts(options)?;
+    let engine = start_engine(backend, draft_model, &tokenizer, snapshots)?;
+    let template = ChatTemplate::new(tokenizer.vocabulary());
+    Ok(Loaded { engine, tokenizer, template, facts })
+}
+
+/// Finds and loads the model and leaves it to the caller to start engines.
+pub fn load_parts(options: &LoadOptions) -> anyhow::Result<Parts> {
     let name = match &options.model {
         Some(name) => name.clone(),
         None => models::default_name()?,
@@ -127,8 +147,6 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
         Some(name) => Some(load_draft_model(name, &tokenizer, &options.how, cpu)?),
         None => None,
     };
-    let engine = start_engine(backend, draft_model, &tokenizer, snapshots)?;
-    let template = ChatTemplate::new(tokenizer.vocabulary());
     let facts = Facts {
         name,
         path,
@@ -140,7 +158,7 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
         bytes_per_token,
         load_time: start.elapsed(),
     };
-    Ok(Loaded { engine, tokenizer, template, facts })
+    Ok(Parts { backend, draft_model, tokenizer, facts })
 }
 
 /// Cores this process may use.
@@ -149,7 +167,7 @@ pub fn cores() -> usize {
 }
 
 /// An engine on a model. Its usual limits hold; it never steps more rows than the model takes.
-fn start_engine(
+pub fn start_engine(
     model: Box<dyn Backend>,
     draft_model: Option<Box<dyn Backend>>,
     tokenizer: &Tokenizer,

@@ -58,9 +58,46 @@ fn an_edit_is_measured_against_plain_decoding() {
         ["bench", "edit", "-m", "smollm2-135m", "--rounds", "1", "--tokens", "24", "--cases", "prose,bad", "--json"];
     let text = stdout(&success(flint(&arguments)));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 5);
+    assert_eq!(lines.len(), 8);
     for line in &lines {
         assert!(line["values"]["plain"]["median"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["provenance"]["threads"].is_u64(), "{line}");
     }
+}
+
+#[test]
+fn plain_and_drafted_decoding_take_turns() {
+    pull_small();
+    let arguments = [
+        "bench",
+        "edit",
+        "-m",
+        "smollm2-135m",
+        "--paired",
+        "4",
+        "--rounds",
+        "1",
+        "--tokens",
+        "40",
+        "--json",
+        "--cases",
+    ];
+    let mut command = flint(&arguments);
+    command.arg("prose");
+    let text = stdout(&success(command));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let figures: Vec<&str> = lines.iter().map(|line| line["figure"].as_str().unwrap()).collect();
+    let ends = ["harbour, plain, paired", "harbour, usual, paired"];
+    assert!(lines.len() == 14 && figures[0].ends_with(ends[0]) && figures[1].ends_with(ends[1]), "{figures:?}");
+    for line in &lines {
+        let values = &line["values"];
+        let interval = &values["times_plain_of_totals"]["interval_95"];
+        let value = values["times_plain_of_totals"]["value"].as_f64().unwrap();
+        // Turns of four tokens: 40 tokens hold at least three pairs even if a draft makes a turn longer.
+        assert!(values["pairs"].as_u64().unwrap() >= 3, "{line}");
+        assert!(interval[0].as_f64().unwrap() <= value && value <= interval[1].as_f64().unwrap(), "{line}");
+    }
+    let control = &lines[0]["values"];
+    assert_eq!(control["times_plain_by_counting"].as_f64().unwrap().round(), 1.0, "{control}");
+    assert!(control["drafts"].as_object().unwrap().is_empty() && control["rows_cost_times"] == serde_json::json!([]));
 }

@@ -7,7 +7,7 @@
 pub(super) const CLASSES: usize = 9;
 
 /// Trials that the first guess counts for.
-const PRIOR_TRIALS: f32 = 4.0;
+const PRIOR_TRIALS: f32 = 6.0;
 /// Trials after which old ones begin to fade.
 const TRIALS_MAX: f32 = 128.0;
 

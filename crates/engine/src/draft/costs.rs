@@ -17,6 +17,9 @@ const PACE_RATE: f64 = 0.15;
 const SHAPE_RATE: f64 = 0.08;
 /// One step is never believed to have been faster or slower than expected by more than this.
 const SURPRISE_MAX: f64 = 2.0;
+/// A step that took longer than expected by more than this was held up: the process was stopped, or the machine slept.
+/// It says nothing about steps, unless the next one says the same.
+const HELD_UP: f64 = 4.0;
 
 /// The cost of steps.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct StepCosts {
     shape: [Option<(f64, f64)>; SIZES],
     /// Seconds of one row of a prompt.
     prompt_row: f64,
+    /// Whether the last step was held up.
+    held_up: bool,
 }
 
 impl StepCosts {
@@ -51,6 +56,11 @@ impl StepCosts {
             return;
         }
         let expected = self.seconds(rows);
+        let held_up = seconds > HELD_UP * expected;
+        if held_up && !std::mem::replace(&mut self.held_up, held_up) {
+            return;
+        }
+        self.held_up = held_up;
         let surprise = (seconds / expected).clamp(1.0 / SURPRISE_MAX, SURPRISE_MAX);
         let (size, part) = split(rows);
         for (size, weight) in [(size, 1.0 - part), (size + 1, part)] {
@@ -125,7 +135,10 @@ mod tests {
         (0..40).for_each(|_| costs.observe(1, 0.060));
         assert!((costs.seconds(1) - 0.060).abs() < 0.002);
         assert!((costs.seconds(16) / costs.seconds(1) - before).abs() < 1e-9);
+        let before = costs.seconds(1);
         costs.observe(1, 60.0);
-        assert!(costs.seconds(1) < 0.070, "one step that was held up is not believed");
+        assert_eq!(costs.seconds(1), before, "a step that was held up says nothing");
+        (0..40).for_each(|_| costs.observe(1, 0.300));
+        assert!((costs.seconds(1) - 0.300).abs() < 0.01, "many do: {}", costs.seconds(1));
     }
 }

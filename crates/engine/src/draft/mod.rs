@@ -6,6 +6,7 @@
 //! (`align.rs`). Each says how likely its tokens are (`belief.rs`); the gate weighs that against what rows were measured
 //! to cost on this backend (`gate.rs`, `costs.rs`) and asks the best one for as many as pay, which is often none.
 
+mod account;
 mod align;
 mod belief;
 mod costs;

@@ -70,6 +70,9 @@ pub fn prose(tokens: usize) -> Vec<Case> {
         ),
         ("history", "Explain in plain prose, without lists, how the printing press changed daily life in Europe."),
         ("letter", "Write a long letter from a gardener to a friend about a cold spring and what grew all the same."),
+        ("advice", "What should one think about before moving from a city to the country? Answer in flowing prose."),
+        ("review", "Write a review of an imaginary novel about two sisters who keep bees. Write at least 300 words."),
+        ("science", "Explain to a curious ten-year-old, without lists, why the sky is blue and sunsets are red."),
     ]
     .map(case)
     .into()

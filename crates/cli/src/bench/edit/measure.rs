@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use engine::{DraftCounts, DraftKind, Drafting, Event, FinishReason, Prediction, Request};
+use engine::{DraftCounts, DraftKind, Drafting, Event, FinishReason, Prediction, Request, Stream};
 use serde_json::{Map, Value, json};
 use text::{ChatRequest, Message, Special};
 
@@ -27,26 +27,28 @@ pub enum Way {
     Model,
     /// As the server does it, with this prediction.
     Bad(&'static str),
+    /// From this prediction and nothing else, so that nothing makes up for what it costs.
+    BadAlone(&'static str),
 }
 
 impl Way {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Way::Plain => "plain",
             Way::Ngram => "ngram",
             Way::Prediction => "prediction",
             Way::Usual => "usual",
             Way::Model => "draft model",
-            Way::Bad(name) => name,
+            Way::Bad(name) | Way::BadAlone(name) => name,
         }
     }
 
     /// The text to predict in this way.
-    fn prediction(self, case: &Case) -> Option<&str> {
+    pub fn prediction(self, case: &Case) -> Option<&str> {
         let named = |name: &str| case.predictions.iter().find(|(other, _)| *other == name);
         match self {
             Way::Prediction | Way::Usual => case.predictions.first().map(|(_, text)| text.as_str()),
-            Way::Bad(name) => named(name).map(|(_, text)| text.as_str()),
+            Way::Bad(name) | Way::BadAlone(name) => named(name).map(|(_, text)| text.as_str()),
             Way::Plain | Way::Ngram | Way::Model => None,
         }
     }
@@ -78,9 +80,8 @@ impl Bench {
         Ok(self.loaded.tokenizer.encode(&text, Special::Parse))
     }
 
-    /// Has the model answer once.
-    pub fn answer(&self, prompt: &[u32], tokens: usize, way: Way, prediction: Option<&str>) -> Result<Outcome> {
-        let begun = Instant::now();
+    /// A request for an answer, drafted in this way.
+    pub fn request(&self, prompt: &[u32], tokens: usize, way: Way, prediction: Option<&str>) -> Request {
         let encode = |text: &str| self.loaded.tokenizer.encode(text, Special::Plain);
         // The same bound as the server's: what comes after could not be said anyway.
         let prediction = prediction.map(|text| encode(&text[..text.floor_char_boundary(256 << 10)]));
@@ -91,21 +92,14 @@ impl Bench {
             always: false,
         };
         let stop_tokens = self.loaded.tokenizer.vocabulary().stops().to_vec();
-        let request = Request { drafting, stop_tokens, ..Request::new(prompt.to_vec(), tokens) };
-        let mut answer = Vec::new();
-        for event in self.loaded.engine.submit(request)? {
-            match event {
-                Event::Started(_) => {}
-                Event::Tokens(more) => answer.extend(more.iter().map(|token| token.id)),
-                Event::Finished(finished) => {
-                    let whole = matches!(finished.reason, FinishReason::StopToken(_));
-                    ensure!(whole || finished.reason == FinishReason::Length, "it ended with {:?}", finished.reason);
-                    let seconds = begun.elapsed().as_secs_f64();
-                    return Ok(Outcome { tokens: answer, seconds, drafts: finished.usage.drafts, whole });
-                }
-            }
-        }
-        bail!("the engine ended without an answer")
+        Request { drafting, stop_tokens, ..Request::new(prompt.to_vec(), tokens) }
+    }
+
+    /// Has the model answer once.
+    pub fn answer(&self, prompt: &[u32], tokens: usize, way: Way, prediction: Option<&str>) -> Result<Outcome> {
+        let begun = Instant::now();
+        let request = self.request(prompt, tokens, way, prediction);
+        collect(self.loaded.engine.submit(request)?, begun)
     }
 
     /// Answers a case plainly and in the given ways, round by round, and prints what came of it.
@@ -161,21 +155,43 @@ impl Bench {
     }
 }
 
+/// Reads an answer to its end.
+pub fn collect(stream: Stream, begun: Instant) -> Result<Outcome> {
+    let mut tokens = Vec::new();
+    for event in stream {
+        match event {
+            Event::Started(_) => {}
+            Event::Tokens(more) => tokens.extend(more.iter().map(|token| token.id)),
+            Event::Finished(finished) => {
+                let whole = matches!(finished.reason, FinishReason::StopToken(_));
+                ensure!(whole || finished.reason == FinishReason::Length, "it ended with {:?}", finished.reason);
+                let seconds = begun.elapsed().as_secs_f64();
+                return Ok(Outcome { tokens, seconds, drafts: finished.usage.drafts, whole });
+            }
+        }
+    }
+    bail!("the engine ended without an answer")
+}
+
+/// What was drafted, by who did.
+pub fn drafts(counts: &DraftCounts) -> Value {
+    let drafted = DraftKind::ALL.into_iter().filter(|&kind| counts.of(kind).tokens > 0);
+    let line = |kind: DraftKind| {
+        let count = counts.of(kind);
+        let line = json!({"drafts": count.drafts, "drafted": count.tokens, "accepted": count.accepted});
+        (kind.name().to_owned(), line)
+    };
+    Value::Object(drafted.map(line).collect())
+}
+
 /// What one way came to, next to the plain answers of the same rounds.
 fn figures(plain: &[Outcome], outcomes: &[Outcome]) -> Value {
     let rates: Vec<f64> = outcomes.iter().map(rate).collect();
     let gains: Vec<f64> = plain.iter().zip(outcomes).map(|(plain, way)| plain.seconds / way.seconds).collect();
     let last = outcomes.last().map(|outcome| outcome.drafts).unwrap_or_default();
-    let counts = DraftKind::ALL.map(|kind| (kind, last.of(kind))).into_iter().filter(|(_, count)| count.tokens > 0);
-    let drafts: Map<String, Value> = counts
-        .map(|(kind, count)| {
-            let line = json!({"drafts": count.drafts, "drafted": count.tokens, "accepted": count.accepted});
-            (kind.name().to_owned(), line)
-        })
-        .collect();
     json!({"tokens_per_s": rounded(&rates), "median": round(median(&rates)), "times_plain": rounded(&gains),
         "median_times_plain": round(median(&gains)), "all_rounds_times_plain": round(sum(plain) / sum(outcomes)),
-        "drafts": drafts})
+        "drafts": drafts(&last)})
 }
 
 fn sum(outcomes: &[Outcome]) -> f64 {
@@ -186,7 +202,7 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.tokens.len() as f64 / outcome.seconds
 }
 
-fn round(number: f64) -> f64 {
+pub fn round(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }
 

@@ -3,10 +3,16 @@
 //! Every case is answered plainly and with each drafter in turn, round after round in one process, because the speed of a
 //! shared machine changes from minute to minute: what is compared are neighbours. Every answer must be the plain one,
 //! token for token, or the benchmark fails. `--check N` compares answers to N mixed prompts and measures nothing.
+//!
+//! A difference of two percent is less than such a machine changes within a minute. `--paired` finds it: plain and
+//! drafted decoding of one answer take turns every few tokens (`turns.rs`), and what is reported is an interval.
 
 mod cases;
 mod check;
 mod measure;
+mod paired;
+mod statistics;
+mod turns;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -23,6 +29,9 @@ pub struct EditBenchArgs {
     /// Cases to run
     #[arg(long, value_enum, value_delimiter = ',', default_value = "edit,prose,fresh,bad")]
     cases: Vec<Part>,
+    /// Ways to draft that are measured, by the names of the report, such as `ngram,prediction` [default: all]
+    #[arg(long, value_delimiter = ',')]
+    ways: Vec<String>,
     /// Rounds
     #[arg(short, long, default_value_t = 3)]
     rounds: usize,
@@ -35,6 +44,9 @@ pub struct EditBenchArgs {
     /// How many of them are used
     #[arg(long, default_value_t = 4)]
     prompts_max: usize,
+    /// Let plain and drafted decoding take turns of this many tokens, and report the ratio with its 95 % interval
+    #[arg(long, value_name = "TOKENS", num_args = 0..=1, default_missing_value = "12", conflicts_with = "check")]
+    paired: Option<std::num::NonZeroUsize>,
     /// Only compare the answers to this many mixed prompts, with every drafter
     #[arg(long, value_name = "N")]
     check: Option<usize>,
@@ -57,13 +69,16 @@ enum Part {
 
 /// Runs the benchmark.
 pub fn run(args: &EditBenchArgs) -> Result<()> {
+    if let Some(slice) = args.paired {
+        return paired::run(args, slice.get());
+    }
     let bench = Bench { loaded: load::load(&args.load)?, drafts_with_model: args.load.how.draft_model.is_some() };
     if let Some(count) = args.check {
         return check::run(&bench, count, args.tokens, args.json);
     }
     for part in &args.cases {
         for case in part.cases(args)? {
-            let ways = part.ways(&case, &bench);
+            let ways = part.ways(&case, args);
             bench.compare(&case, &ways, args.rounds, args.json).with_context(|| case.name.clone())?;
         }
     }
@@ -80,15 +95,16 @@ impl Part {
         }
     }
 
-    fn ways(self, case: &Case, bench: &Bench) -> Vec<Way> {
+    fn ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Way> {
         let mut ways = match self {
             Part::Edit => vec![Way::Ngram, Way::Prediction, Way::Usual],
             Part::Prose | Part::Fresh => vec![Way::Usual],
             Part::Bad => case.predictions.iter().map(|(name, _)| Way::Bad(name)).collect(),
         };
-        if bench.drafts_with_model && self != Part::Bad {
+        if args.load.how.draft_model.is_some() && self != Part::Bad {
             ways.push(Way::Model);
         }
+        ways.retain(|way| args.ways.is_empty() || args.ways.iter().any(|name| name == way.name()));
         ways
     }
 }
