@@ -72,6 +72,67 @@ pub struct ProductCall<'a> {
     pub then: Then<'a>,
 }
 
+/// Matrix times several rows that were quantised before.
+pub struct SeveralCall<'a> {
+    /// One to three matrices over the same input.
+    pub parts: &'a [Part<'a>],
+    /// Rows of the input.
+    pub rows: usize,
+    /// From [`QuantiseCall`] or [`SettleCall`], for these matrices' format.
+    pub input: Slice<'a, u8>,
+    /// Output rows, `stride` apart; with [`Then::Add`] sums to be added by a [`SettleCall`], `[super][row][stride]`.
+    pub output: Slice<'a, f32>,
+    /// See `output`.
+    pub stride: usize,
+    /// What becomes of the sums.
+    pub then: Then<'a>,
+}
+
+/// Rows made ready for [`SeveralCall`].
+pub struct QuantiseCall<'a> {
+    /// `[row][columns]`.
+    pub input: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Length of a row.
+    pub columns: usize,
+    /// Format of the matrices they will meet.
+    pub format: kernels::Format,
+    /// As large as [`crate::quantised_bytes`] says.
+    pub output: Slice<'a, u8>,
+}
+
+/// The residual made ready for [`SeveralCall`].
+pub struct SettleCall<'a> {
+    /// `[row][columns]`.
+    pub x: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// What is added to it first.
+    pub partial: Option<Partial<'a>>,
+    /// Norm and its epsilon.
+    pub norm: (&'a Buffer<f32>, f32),
+    /// Scratch, one per row and super-block.
+    pub squares: Slice<'a, f32>,
+    /// Counters, one per row, zero.
+    pub arrived: Slice<'a, u32>,
+    /// Format of the matrices they will meet.
+    pub format: kernels::Format,
+    /// As large as [`crate::quantised_bytes`] says.
+    pub output: Slice<'a, u8>,
+}
+
+/// Sums a product left to be added.
+#[derive(Clone, Copy)]
+pub struct Partial<'a> {
+    /// From [`SeveralCall`] with [`Then::Add`].
+    pub sums: Slice<'a, f32>,
+    /// Columns of the matrix they come from.
+    pub columns: usize,
+    /// Added to them.
+    pub bias: Option<Slice<'a, f32>>,
+}
+
 /// Where rows stand in their sequences, and how heads are finished.
 #[derive(Clone, Copy)]
 pub struct HeadsCall<'a> {
@@ -111,6 +172,8 @@ pub struct AttentionCall<'a> {
     pub heads: HeadsCall<'a>,
     /// Number of rows.
     pub rows: usize,
+    /// No row has more positions to attend to.
+    pub length_max: usize,
     /// Whether the rows' own keys and values are written first; every row must have its own sequence then.
     pub store: bool,
     /// `[row][heads * head]`.
@@ -264,6 +327,48 @@ pub(crate) struct ProductBlock {
     pub input_stride: u32,
     pub output_stride: u32,
     pub padding: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct SeveralBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub supers: u32,
+    pub rows: u32,
+    pub output_stride: u32,
+    pub splits: u32,
+    pub wave: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct QuantiseBlock {
+    pub input: u64,
+    pub output: u64,
+    pub columns: u32,
+    pub supers: u32,
+    pub rows: u32,
+    pub wide: u32,
+}
+
+#[repr(C)]
+pub(crate) struct SettleBlock {
+    pub x: u64,
+    pub partial: u64,
+    pub bias: u64,
+    pub norm: u64,
+    pub squares: u64,
+    pub arrived: u64,
+    pub output: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub rows: u32,
+    pub wide: u32,
 }
 
 #[repr(C)]

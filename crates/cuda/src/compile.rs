@@ -24,8 +24,10 @@ const TENSOR: &str = include_str!("kernels/tensor.cuh");
 /// One kernel source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Matrix times few rows.
+    /// Matrix times one row.
     Product,
+    /// Matrix times several rows.
+    Several,
     /// Attention of single rows.
     Attention,
     /// Keys and values into the cache.
@@ -42,13 +44,22 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 7] =
-        [Source::Product, Source::Attention, Source::Heads, Source::Rows, Source::Gemm, Source::Flash, Source::Token];
+    pub const ALL: [Source; 8] = [
+        Source::Product,
+        Source::Several,
+        Source::Attention,
+        Source::Heads,
+        Source::Rows,
+        Source::Gemm,
+        Source::Flash,
+        Source::Token,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Source::Product => "product",
+            Source::Several => "several",
             Source::Attention => "attention",
             Source::Heads => "heads",
             Source::Rows => "rows",
@@ -61,6 +72,7 @@ impl Source {
     fn parts(self) -> &'static [&'static str] {
         match self {
             Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
+            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, include_str!("kernels/several.cu")],
             Source::Attention => &[COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],

@@ -5,6 +5,7 @@
 mod products;
 mod program;
 mod prompts;
+mod several;
 
 use crate::arguments::*;
 use crate::compile::{Source, architecture_option, compile};
@@ -19,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use program::Script;
 pub use program::{Program, READINGS};
+pub use several::quantised_bytes;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -26,6 +28,8 @@ pub const PICK_ROWS_MAX: usize = 32;
 pub const PICK_RING: usize = 4;
 /// Most parts the positions of a row are cut into by [`Kernels::attention`].
 pub const SPLITS: usize = 64;
+/// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
+const CHUNK_MIN: usize = 64;
 /// Longest head.
 const HEAD_MAX: usize = 128;
 /// Most query heads in a block of attention; more would not fit in its registers.
@@ -53,15 +57,20 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
-    /// The definitions a source is compiled with; `rows` is for products.
-    pub fn definitions(&self, source: Source, rows: usize) -> Vec<String> {
+    /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
+    pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
         formats.sort();
         formats.dedup();
         let head = format!("HEAD={}", self.head);
         match source {
             Source::Product => {
-                formats.extend([format!("ROWS={rows}"), format!("DEPTH={}", products::depth(rows))]);
+                formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
+                formats
+            }
+            Source::Several => {
+                let depth = format!("DEPTH={}", several::depth(tiles));
+                formats.extend(["ROWS=1".to_owned(), format!("TILES={tiles}"), depth]);
                 formats
             }
             Source::Rows | Source::Gemm => formats,
@@ -81,7 +90,9 @@ impl KernelsOptions {
 pub struct Kernels {
     device: Device,
     options: KernelsOptions,
-    products: Vec<products::Products>,
+    products: products::Products,
+    /// By number of tiles.
+    several: Vec<several::Several>,
     attention: Function,
     store_heads: Function,
     embed: Function,
@@ -105,16 +116,16 @@ impl Kernels {
         if let Some(format) = options.formats.iter().find(|&&format| !pack::is_supported(format)) {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
-        let products = products::ROWS.map(|rows| (Source::Product, rows));
+        let several = several::TILES.map(|tiles| (Source::Several, tiles));
         let whole = device.facts().capability.0 >= 9;
-        let others = Source::ALL.into_iter().filter(|&source| source != Source::Product).map(|source| (source, 0));
+        let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
-        let wanted: Vec<(Source, usize)> = products.into_iter().chain(others).collect();
+        let wanted: Vec<(Source, usize)> = several.into_iter().chain(others).collect();
         let architecture = architecture_option(device.facts().capability);
         let compiled = std::thread::scope(|scope| {
             let (options, architecture) = (&options, &architecture);
-            let start = |(source, rows): &(Source, usize)| {
-                let (source, definitions) = (*source, options.definitions(*source, *rows));
+            let start = |(source, tiles): &(Source, usize)| {
+                let (source, definitions) = (*source, options.definitions(*source, *tiles));
                 scope.spawn(move || compile(source, &definitions, architecture))
             };
             let threads: Vec<_> = wanted.iter().map(start).collect();
@@ -122,15 +133,17 @@ impl Kernels {
         });
         let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
         let mut next = || modules.next().expect("one module for each that was wanted");
-        let products = products::ROWS
+        let several = several::TILES
             .iter()
-            .map(|&rows| products::Products::new(device, rows, &next()?))
+            .map(|&tiles| several::Several::new(device, tiles, &next()?))
             .collect::<Result<_, Error>>()?;
+        let products = products::Products::new(device, &next()?)?;
         let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
         let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
         let plain = |module: &Module, name| module.function(device, name, false);
         Ok(Kernels {
             products,
+            several,
             attention: plain(&attention, "attention")?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
@@ -167,7 +180,9 @@ impl Kernels {
             store: u32::from(call.store),
             padding: 0,
         };
-        let grid = (SPLITS as u32, (heads / self.options.group()) as u32, rows as u32);
+        // Blocks without positions would end at once, but starting them takes time.
+        let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, SPLITS);
+        let grid = (splits as u32, (heads / self.options.group()) as u32, rows as u32);
         self.launch("attention", &self.attention, grid, 512, 0, a, &params)
     }
 

@@ -57,7 +57,7 @@ fn main() {
             }
             median(rates)
         };
-        let rate = decode(&mut card, 0, &mut picks);
+        let rate = if args.iter().any(|a| a.starts_with("only=")) { 1.0 } else { decode(&mut card, 0, &mut picks) };
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
         let t = card.times().unwrap();
         if !t.is_empty() {
@@ -101,16 +101,46 @@ fn main() {
             }
             println!("  decode with logits to the host: {:.0} tok/s", 64.0 / begun.elapsed().as_secs_f64());
         }
-        for rows in [2, 4, 8, 16, 32] {
+        let only = args.iter().find_map(|a| a.strip_prefix("only=")?.parse::<usize>().ok());
+        let steps: Vec<usize> = only.map_or_else(|| vec![2, 4, 8, 16, 32], |rows| vec![rows]);
+        for start in [0, 400, 4000] {
+            for &rows in &steps {
+                let mut times = Vec::new();
+                for _ in 0..20 {
+                    let begun = Instant::now();
+                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All };
+                    card.pick(&[chunk], &mut picks).unwrap();
+                    times.push(begun.elapsed().as_secs_f64());
+                }
+                let t = median(times);
+                println!("  step of {rows} at {start}: {:.0} us, {:.0} rows/s", t * 1e6, rows as f64 / t);
+            }
+        }
+        for sequences in [4, 16, 32] {
             let mut times = Vec::new();
-            for _ in 0..20 {
+            let mut next = vec![11; sequences];
+            for i in 0..200 {
                 let begun = Instant::now();
-                let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks: &blocks, want: Want::All };
-                card.pick(&[chunk], &mut picks).unwrap();
+                let batch: Vec<Chunk<'_>> = next
+                    .chunks(1)
+                    .enumerate()
+                    .map(|(s, token)| Chunk {
+                        tokens: token,
+                        start: 64 + i,
+                        blocks: &blocks[s * 32..][..32],
+                        want: Want::Last,
+                    })
+                    .collect();
+                card.pick(&batch, &mut picks).unwrap();
+                next = picks.iter().map(|&token| token.min(150_000)).collect();
                 times.push(begun.elapsed().as_secs_f64());
             }
-            let t = median(times);
-            println!("  step of {rows}: {:.0} us, {:.0} rows/s", t * 1e6, rows as f64 / t);
+            let whole: f64 = times[50..].iter().sum();
+            let rate = (150 * sequences) as f64 / whole;
+            println!("  {sequences} sequences: {:.0} us a step, {rate:.0} tok/s", whole / 150.0 * 1e6);
+        }
+        if args.iter().any(|a| a == "rows") || only.is_some() {
+            continue;
         }
         for rows in [128, 512, 2048] {
             let mut times = Vec::new();

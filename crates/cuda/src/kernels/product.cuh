@@ -47,8 +47,15 @@ __device__ __forceinline__ void load_8(const float* x, u32 at, u32 columns, floa
     }
 }
 
+// What a lane has of a quantised super-block: eight values, and in the first lane of each block of 32 its facts.
+struct Quants {
+    u32 words[2];
+    float scale;
+    int sums[2];          // Of the block's halves.
+};
+
 // Scales and rounding are the CPU's: one scale per 256 columns, or a half-precision one per 32.
-__device__ __forceinline__ void quantise_super(const float* v, int lane, bool wide, i8* quants, uint2* facts) {
+__device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i]));
@@ -59,23 +66,28 @@ __device__ __forceinline__ void quantise_super(const float* v, int lane, bool wi
         for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
     }
     float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
+    Quants own = {};
     int sum = 0;
-    u32 words[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int q = __float2int_rn(__fmul_rn(v[i], inverse));
         sum += q;
-        words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
+        own.words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
     }
-    int j = lane / 4, part = lane % 4;
-    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(words[0], words[1]);
     sum += __shfl_xor_sync(FULL, sum, 1);
-    int other = __shfl_xor_sync(FULL, sum, 2);
+    own.sums[0] = sum;
+    own.sums[1] = __shfl_xor_sync(FULL, sum, 2);
+    if (wide) own.scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
+    else own.scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
+    return own;
+}
+
+__device__ __forceinline__ void quantise_super(const float* v, int lane, bool wide, i8* quants, uint2* facts) {
+    Quants own = quantise_8(v, wide);
+    int j = lane / 4, part = lane % 4;
+    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(own.words[0], own.words[1]);
     if (part == 0) {
-        float scale;
-        if (wide) scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
-        else scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
-        facts[j] = make_uint2(__float_as_uint(scale), (u32)(sum & 0xffff) | (u32)other << 16);
+        facts[j] = make_uint2(__float_as_uint(own.scale), (u32)(own.sums[0] & 0xffff) | (u32)own.sums[1] << 16);
     }
 }
 

@@ -12,6 +12,7 @@ mod ahead;
 mod few;
 mod inputs;
 mod many;
+mod several;
 mod shapes;
 mod weights;
 
