@@ -167,15 +167,11 @@ impl Test<'_> {
             several(&parts, &all, wide, Then::Gate(&up))?;
             check("gate", &one, &all)?;
             let parts = [Part { matrix: &down, bias: Some(bias.all()), output: 0 }];
-            product(&parts, &one, None, &x_one, width, Then::Add)?;
-            let sums = place(pack::supers(wide) * rows * width)?;
-            kernels.quantise(&QuantiseCall {
-                input: all.all(),
-                rows,
-                columns: wide,
-                format,
-                output: quantised.all(),
-            })?;
+            let input = Buffer::new(device, &floats(8, rows * deep))?;
+            product(&parts, &input, None, &x_one, width, Then::Add)?;
+            let sums = place(pack::supers(deep) * rows * width)?;
+            let output = quantised.all();
+            kernels.quantise(&QuantiseCall { input: input.all(), rows, columns: deep, format, output })?;
             several(&[Part { bias: None, ..parts[0] }], &sums, width, Then::Add)?;
             settle(Some(Partial { sums: sums.all(), columns: deep, bias: Some(bias.all()) }))?;
             check("down", &x_one, &x_all)?;
