@@ -295,7 +295,11 @@ impl Kernels {
         if let Some(script) = self.script().as_mut() {
             return script.add(name, grid, shared_bytes, arguments, params);
         }
-        let start = if name == "random_weights" { Start::Plain } else { Start::Early };
+        let start = match name {
+            "random_weights" => Start::Plain,
+            "settle" => Start::Clustered,
+            _ => Start::Early,
+        };
         self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)
     }
 

@@ -44,16 +44,24 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             for &format in &formats {
                 test.products(format, &mut oracle, &mut outcomes)?;
                 test.many(format, &mut outcomes)?;
-                // One slice per super-block; then, with many rows over long columns, one slice in all.
-                test.several(format, (512, 768), &mut outcomes)?;
-                test.several(format, (43_520, 2560), &mut outcomes)?;
             }
+            test.several_of_all(&mut outcomes)?;
             test.picks(&mut outcomes)?;
         }
         for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40), (5000, 1)] {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
         }
     }
+    Ok(outcomes)
+}
+
+/// Only the products of several rows, which must equal those of one row bit for bit.
+pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
+    let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
+    let options = KernelsOptions { formats, head: 128, heads: 12, kv_heads: 2, times: false };
+    let mut outcomes = Vec::new();
+    let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
+    test.several_of_all(&mut outcomes)?;
     Ok(outcomes)
 }
 
@@ -88,6 +96,15 @@ impl Test<'_> {
                 })?;
                 self.compare(format!("product {case:?}"), &output, &expected, case.bound().max(2e-5), outcomes)?;
             }
+        }
+        Ok(())
+    }
+
+    fn several_of_all(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        for &format in &self.options.formats {
+            // One slice per super-block; then, with many rows over long columns, one slice in all.
+            self.several(format, (512, 768), outcomes)?;
+            self.several(format, (43_520, 2560), outcomes)?;
         }
         Ok(())
     }

@@ -11,11 +11,13 @@ fn median(mut v: Vec<f64>) -> f64 {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|a| a == "selftest") {
+    if args.iter().any(|a| a == "selftest" || a == "several") {
         let device = ::cuda::Device::open(0).unwrap();
         println!("{:?} nvrtc {:?}", device.facts(), ::cuda::nvrtc_version());
         let begun = Instant::now();
-        let outcomes = ::cuda::selftest::selftest(&device).unwrap();
+        let all = args.iter().any(|a| a == "selftest");
+        let run = if all { ::cuda::selftest::selftest } else { ::cuda::selftest::selftest_of_several };
+        let outcomes = run(&device).unwrap();
         let failed: Vec<_> = outcomes.iter().filter(|o| !o.passed()).collect();
         println!("selftest {} cases, {} failed, {:?}", outcomes.len(), failed.len(), begun.elapsed());
         for o in failed.iter().take(40) {

@@ -14,6 +14,10 @@ const WARPS: usize = 8;
 const THREADS: u32 = (WARPS * 32) as u32;
 /// Shared memory of a warp for the scales of its sixteen rows.
 const SCALES_BYTES: usize = 1024;
+/// Most blocks that may read each other's shared memory.
+const CLUSTER_MAX: usize = 8;
+/// Most super-blocks of a row for one such block, as `OWN_MAX` in `several.cu`.
+const OWN_MAX: usize = 8;
 /// Most shared memory for the rows of a product that is cut along the columns.
 const SPLIT_INPUT_BYTES_MAX: usize = 64 << 10;
 
@@ -130,7 +134,9 @@ impl Kernels {
             rows: call.rows as u32,
             wide: u32::from(is_wide(call.format)),
         };
-        self.launch("settle", &several.settle, (supers as u32, call.rows as u32, 1), THREADS, 0, a, &params)
+        // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
+        let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
+        self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, 0, a, &params)
     }
 
     /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits
@@ -142,7 +148,8 @@ impl Kernels {
         let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
         let places = width.div_ceil(pack::TILE_ROWS).div_ceil(facts.multiprocessors as usize);
         let supers = pack::supers(longest);
-        input + ring <= available && products::slices(places, supers) == supers
+        let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX;
+        settles && input + ring <= available && products::slices(places, supers) == supers
     }
 
     fn unit_bytes(&self) -> usize {
