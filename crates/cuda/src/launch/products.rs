@@ -144,9 +144,11 @@ impl Kernels {
             }
         };
         let threads = (WARPS * 32) as u32;
-        // A program has a ring of its own for the chunks under way.
-        let chunks = if self.script().is_some() { WARPS * depth(products.rows) * plan.chunk_bytes } else { 0 };
-        let shared = plan.shared_bytes(products.rows) - chunks;
+        let shared = plan.shared_bytes(products.rows);
+        if let Some(script) = self.script().as_mut() {
+            // A program has a ring of its own for the chunks under way.
+            return script.product(name, shared - WARPS * depth(products.rows) * plan.chunk_bytes, params, a);
+        }
         self.launch(name, function, (first_block as u32, 1, 1), threads, shared, a, &params)
     }
 }
