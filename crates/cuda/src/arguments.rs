@@ -440,6 +440,14 @@ pub(crate) struct PickBlock {
 }
 
 #[repr(C)]
+pub(crate) struct PlainBlock {
+    pub input: u64,
+    pub output: u64,
+    pub columns: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
 pub(crate) struct NormBlock {
     pub input: u64,
     pub weight: u64,

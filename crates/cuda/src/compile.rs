@@ -20,6 +20,9 @@ const PRODUCT: &str = include_str!("kernels/product.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
+const TAGGED: &str = include_str!("kernels/tagged.cuh");
+const RING: &str = include_str!("kernels/ring.cuh");
+const TOKEN: &str = include_str!("kernels/token.cu");
 
 /// One kernel source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,12 +76,12 @@ impl Source {
         match self {
             Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
             Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, include_str!("kernels/several.cu")],
-            Source::Attention => &[COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
-            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")],
+            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, TENSOR, ATTENTION, ROWS, TAGGED, RING, TOKEN],
         }
     }
 }

@@ -29,11 +29,11 @@ pub const PICK_RING: usize = 4;
 /// Most parts the positions of a row are cut into by [`Kernels::attention`].
 pub const SPLITS: usize = 64;
 /// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
-const CHUNK_MIN: usize = 64;
+const CHUNK_MIN: usize = 256;
 /// Longest head.
 const HEAD_MAX: usize = 128;
-/// Most query heads in a block of attention; more would not fit in its registers.
-const GROUP_MAX: usize = 2;
+/// Most query heads in a block of attention: half of the rows of a tensor core's product.
+const GROUP_MAX: usize = 8;
 
 /// What kernels are compiled for.
 #[derive(Clone, Debug)]
@@ -57,12 +57,24 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
+    /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key
+    /// and value, statistics, and the sums of eight warps.
+    fn attention_bytes(&self) -> usize {
+        let (group, head) = (self.group(), self.head);
+        let queries = 2 * head.div_ceil(32) * 512;
+        let sums = 8 * group * ((head / 16 * 20 + 15) / 32 * 32 + 16) * 4;
+        let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
+        queries + 4 * head + 1024 + 64 + sums.max(merge).max((group + 2) * head * 4) + 16
+    }
+
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
     pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
         formats.sort();
         formats.dedup();
         let head = format!("HEAD={}", self.head);
+        let (group, bytes) = (self.group(), self.attention_bytes());
+        let attention = [head.clone(), format!("GROUP={group}"), format!("ATTENTION_BYTES={bytes}")];
         match source {
             Source::Product => {
                 formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
@@ -74,13 +86,13 @@ impl KernelsOptions {
                 formats
             }
             Source::Rows | Source::Gemm => formats,
-            Source::Attention => vec![head, format!("GROUP={}", self.group())],
+            Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
                 let (pair, depth) = program::ring(&self.formats);
                 let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
-                formats.into_iter().chain(ring).chain([head, format!("GROUP={}", self.group())]).collect()
+                formats.into_iter().chain(ring).chain(attention).collect()
             }
         }
     }
@@ -144,7 +156,7 @@ impl Kernels {
         Ok(Kernels {
             products,
             several,
-            attention: plain(&attention, "attention")?,
+            attention: attention.function(device, "attention", true)?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
             pick: plain(&rows, "pick")?,
@@ -180,10 +192,13 @@ impl Kernels {
             store: u32::from(call.store),
             padding: 0,
         };
+        if let Some(script) = self.script().as_mut() {
+            return script.attention(params, a);
+        }
         // Blocks without positions would end at once, but starting them takes time.
         let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, SPLITS);
         let grid = (splits as u32, (heads / self.options.group()) as u32, rows as u32);
-        self.launch("attention", &self.attention, grid, 512, 0, a, &params)
+        self.launch("attention", &self.attention, grid, 512, self.options.attention_bytes(), a, &params)
     }
 
     /// Keys and values into the cache; queries made ready.
@@ -212,6 +227,9 @@ impl Kernels {
             supers: pack::supers(table.columns) as u32,
             padding: 0,
         };
+        if let Some(script) = self.script().as_mut() {
+            return script.embed(params, a);
+        }
         self.launch("embed", &self.embed, (rows as u32, 1, 1), 128, 0, a, &params)
     }
 
@@ -231,6 +249,9 @@ impl Kernels {
             blocks: blocks as u32,
             padding: 0,
         };
+        if let Some(script) = self.script().as_mut() {
+            return script.pick(params, a);
+        }
         self.launch("pick", &self.pick, (rows as u32, 1, 1), 256, 0, a, &params)
     }
 
@@ -292,8 +313,8 @@ impl Kernels {
         arguments: Arguments,
         params: &P,
     ) -> Result<(), Error> {
-        if let Some(script) = self.script().as_mut() {
-            return script.add(name, grid, shared_bytes, arguments, params);
+        if self.script().is_some() {
+            return Err(Error::Unsupported(format!("`{name}` in a program")));
         }
         let start = match name {
             "random_weights" => Start::Plain,

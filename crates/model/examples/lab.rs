@@ -65,7 +65,7 @@ fn main() {
         if !t.is_empty() {
             let n = ::cuda::READINGS;
             let sms = card.card().multiprocessors as usize;
-            println!("  kind: us of issue, wait, prepare, stream, finish (mean over blocks), whole phase");
+            println!("  kind: us until asked, seen, ready, summed, done (mean over blocks with work), whole phase");
             for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
                 let mut parts = vec![0.0; n];
                 let mut count = 0.0;
@@ -73,6 +73,10 @@ fn main() {
                     for block in 0..sms {
                         let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
                         let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
+                        // A block without work only noted begin and end.
+                        if r[1] < r[0] {
+                            continue;
+                        }
                         for i in 0..n - 1 {
                             parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
                         }
@@ -85,6 +89,8 @@ fn main() {
             }
             let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
             let last = t.len() / sms / n - 1;
+            let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1980.0;
+            println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
             println!(
                 "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
                 (r(last, 5) - r(0, 0)) / 1980.0,

@@ -2,13 +2,11 @@
 //
 // A chain of kernels pays for every link: the last block of one must end and be seen to have ended, parameters and code
 // of the next are fetched anew, and its weights start moving late. Measured on an H200 (2026-11-15) that is 4 to 5 us
-// for each of 143 kernels, 1142 us per token of the 1.5B. Here one block per multiprocessor stays, and the phases are
-// separated by a counter in memory. Between its own part of a phase and the next phase's start a block fetches the
-// first weights of that next phase, so the memory is busy while the counter is waited for.
+// for each of 143 kernels, 1142 us per token of the 1.5B. One block per multiprocessor that stays, with a counter between
+// the phases and the next phase's weights fetched at the end of each: 1000 us. Here weights do not wait for phases at all
+// (`ring.cuh`), and results are handed on without a counter (`tagged.cuh`).
 //
-// Weights come in pairs of chunks, a ring of DEPTH pairs for each warp, through all phases. Chunks of a
-// block's tiles follow each other in memory, so a warp's next pair is an addition away. The sums are those of
-// `product.cu`, bit for bit: a step of several rows gives the same tokens.
+// The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.
 //
 // Needs compute capability 9.0 and all blocks on the card at once (a cooperative launch).
 
@@ -19,28 +17,42 @@
 #define OP_LOGITS 4
 #define OP_ATTENTION 5
 #define OP_PICK 6
+#define OP_PLAIN 7
 
+// Ends a program without logits: the residual stream as plain floats.
+struct Plain {
+    const u64* input;
+    float* output;
+    u32 columns;
+};
+
+// Inputs and outputs are tagged vectors; the tag is the phase's number, counted over all launches.
 struct Op {
     u32 kind;
-    u32 padding[3];
+    u32 input_from;        // The phase of this launch that made the input, counted from 1.
+    u32 before_from;       // The one that made what the result is added to.
+    u32 padding;
     union {
         Embed embed;
         Product product;
         Attention attention;
         Pick pick;
+        Plain plain;
         uint4 words[13];
     };
 };
 
 struct Token {
     const Op* ops;
-    u32* barrier;          // Arrivals of blocks, ever; launches, ever.
+    u32* counters;         // Arrivals of blocks, ever; launches, ever.
     u64* times;            // Only when compiled with TIMES: clock readings, [phase][block][6].
     u32 count;
-    u32 ring_offset;       // of the ring in shared memory
+    u32 stretches_offset;  // in shared memory
+    u32 ring_offset;
+    u32 padding;
 };
 
-// Clock readings of a phase: begun, weights asked for, phase before done, input ready, sums done, all done.
+// Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
 #ifdef TIMES
 __device__ __forceinline__ void note(u64* times, u32 which) {
     if (threadIdx.x == 0) times[which] = clock64();
@@ -49,70 +61,40 @@ __device__ __forceinline__ void note(u64* times, u32 which) {
 __device__ __forceinline__ void note(u64*, u32) {}
 #endif
 
-// Where a warp is in its ring.
-struct Ring {
-    u32 data;              // Address of its first pair.
-    u32 slot;
-};
-
-// Every fetch is a group of copies, also an empty one, so that waiting is counting.
-__device__ __forceinline__ void ring_fill(const Ring& r, u32 slot, const u8* from, u32 bytes) {
-    u32 to = r.data + slot * PAIR_BYTES;
-#pragma unroll
-    for (u32 first = 0; first < PAIR_BYTES; first += WARP * 16) {
-        u32 at = first + threadIdx.x % WARP * 16;
-        if (at < bytes) copy_16(to + at, from + at);
-    }
-}
-
-// The pair in the current slot has arrived for all lanes.
-__device__ __forceinline__ void ring_wait() {
-    copies_wait<DEPTH - 1>();
-    __syncwarp();
-}
-
-__device__ __forceinline__ void ring_next(Ring& r) {
-    r.slot = r.slot == DEPTH - 1 ? 0 : r.slot + 1;
-}
-
-// All blocks have done the phase before. Called by all threads.
-__device__ __forceinline__ void phase_wait(const u32* arrivals, u32 target) {
-    if (threadIdx.x == 0) {
-        u32 seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
-        } while ((int)(seen - target) < 0);
-    }
-    __syncthreads();
-}
-
-__device__ __forceinline__ void phase_done(u32* arrivals) {
-    __syncthreads();
-    // The barrier above orders the writes of all threads before this one's release.
-    if (threadIdx.x == 0) {
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrivals) : "memory");
-    }
-}
-
-// The same as `prepare` for one row, with loads ahead of their use. `early` is this lane's part of the norm's weight for
-// the first item, read before the wait.
-__device__ __forceinline__ void prepare_row(const Product& p, bool wide, Quantised x, float* squares, const float* early) {
+// The same as `prepare` for one row. `early` is this lane's part of the norm's weight for the first item.
+__device__ __forceinline__ void
+prepare_row(const Product& p, u32 tag, bool wide, Quantised x, float* squares, const float* early, u64* times) {
     constexpr int AHEAD = 3;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 supers = p.supers, columns = p.columns;
     for (u32 first = warp; first < supers; first += AHEAD * PRODUCT_WARPS) {
+        const u64* own = (const u64*)p.input + first * SUPER + lane * 2;
+        Eight seen[AHEAD];
         float v[AHEAD][8];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) load_8(p.input, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, v[i]);
+        for (int i = 0; i < AHEAD; i++) {
+            bool exists = (first + i * PRODUCT_WARPS) * SUPER + lane * 8 < columns;
+            look_8(seen[i], own + i * PRODUCT_WARPS * SUPER, exists);
+        }
+        note(times, 1);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            bool exists = (first + i * PRODUCT_WARPS) * SUPER + lane * 8 < columns;
+            settle_8(seen[i], own + i * PRODUCT_WARPS * SUPER, tag, exists);
+#pragma unroll
+            for (int c = 0; c < 8; c++) v[i][c] = value_of(seen[i].seen[c]);
+        }
+        note(times, 2);
         if (p.norm) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (first + i * PRODUCT_WARPS >= supers) break;
-                float sum = 0.0f;
+                if (first + i * PRODUCT_WARPS < supers) {
+                    float sum = 0.0f;
 #pragma unroll
-                for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
-                sum = warp_sum(sum);
-                if (lane == 0) squares[first + i * PRODUCT_WARPS] = sum;
+                    for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
+                    sum = warp_sum(sum);
+                    if (lane == 0) squares[first + i * PRODUCT_WARPS] = sum;
+                }
             }
             // With more items than warps times AHEAD the loop would meet this barrier unevenly; the host forbids it.
             __syncthreads();
@@ -122,16 +104,10 @@ __device__ __forceinline__ void prepare_row(const Product& p, bool wide, Quantis
             float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + p.epsilon));
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (first + i * PRODUCT_WARPS >= supers) break;
                 float w[8];
-                if (i == 0) {
+                if (i > 0) load_8(p.norm, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, w);
 #pragma unroll
-                    for (int c = 0; c < 8; c++) w[c] = early[c];
-                } else {
-                    load_8(p.norm, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, w);
-                }
-#pragma unroll
-                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), w[c]);
+                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), i > 0 ? w[c] : early[c]);
             }
         }
 #pragma unroll
@@ -152,51 +128,19 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, int lane,
     return sum[0];
 }
 
-// Which pair of chunks a warp fetches next. A run is what is contiguous: all chunks a block has of a matrix, its pairs
-// dealt out to the warps, or the chunks of one tile (`whole`), the tiles dealt out. A run's last pair may be half.
-struct Cursor {
-    const u8* weights;
-    const u8* second;
-    const u8* start;       // of the current run
-    u32 chunk;             // bytes
-    u32 run, pairs, runs, matrix_runs;
-    u32 at_run, at_pair, run_step, pair_step;
-};
-
-__device__ __forceinline__ void cursor_enter(Cursor& c) {
-    while (c.at_run < c.runs && c.at_pair >= c.pairs) c.at_pair -= c.pairs, c.at_run += c.run_step;
-    if (c.at_run >= c.runs) return;
-    bool up = c.at_run >= c.matrix_runs;
-    c.start = (up ? c.second : c.weights) + (u64)(up ? c.at_run - c.matrix_runs : c.at_run) * c.run * c.chunk;
-}
-
-__device__ __forceinline__ void cursor_fetch(Cursor& c, const Ring& ring, u32 slot) {
-    if (c.at_run < c.runs) {
-        u32 bytes = 2 * c.at_pair + 1 < c.run ? 2 * c.chunk : c.chunk;
-        ring_fill(ring, slot, c.start + (u64)c.at_pair * 2 * c.chunk, bytes);
-        c.at_pair += c.pair_step;
-        if (c.at_pair >= c.pairs) cursor_enter(c);
-    }
-    copies_commit();
-}
-
 // Works through a block's chunks and leaves sums in `partial`: one per chunk and row, or one per tile and row (`WHOLE`).
 template <int F, bool WHOLE>
-__device__ __forceinline__ void
-stream(Cursor& cursor, u32 supers, Quantised x, float* partial, const u8* ring_base, Ring& ring) {
+__device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 run = cursor.run, pairs = cursor.pairs, runs = cursor.runs;
+    u32 run = s.run, pairs = (run + 1) / 2, runs = s.runs;
     if (WHOLE) {
         for (u32 r = warp; r < runs; r += PRODUCT_WARPS) {
             float sum[1] = {0.0f};
             for (u32 super = 0; super < supers; super += 2) {
-                ring_wait();
-                const u8* chunk = ring_base + ring.slot * PAIR_BYTES;
+                const u8* chunk = ring_wait(ring);
                 advance<F>(chunk, super, lane, supers, x, sum);
                 if (super + 1 < supers) advance<F>(chunk + CHUNK, super + 1, lane, supers, x, sum);
-                __syncwarp();
-                cursor_fetch(cursor, ring, ring.slot);
                 ring_next(ring);
             }
             float whole = sum[0];
@@ -210,14 +154,11 @@ stream(Cursor& cursor, u32 supers, Quantised x, float* partial, const u8* ring_b
         for (u32 r = 0; r < runs; r++) {
             u32 super = pair * 2 % supers, step = 2 * PRODUCT_WARPS % supers;
             for (; pair < pairs; pair += PRODUCT_WARPS) {
-                ring_wait();
-                const u8* chunk = ring_base + ring.slot * PAIR_BYTES;
+                const u8* chunk = ring_wait(ring);
                 u32 next = super + 1 == supers ? 0 : super + 1;
                 float a = chunk_sum<F>(chunk, super, lane, supers, x), b = 0.0f;
                 bool both = 2 * pair + 1 < run;
                 if (both) b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
-                __syncwarp();
-                cursor_fetch(cursor, ring, ring.slot);
                 ring_next(ring);
                 // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
                 bool odd = lane & 1;
@@ -233,175 +174,291 @@ stream(Cursor& cursor, u32 supers, Quantised x, float* partial, const u8* ring_b
     }
 }
 
+// The best of a block's logits. Called by all warps that compute.
+__device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
+    __syncthreads();
+    for (int step = 16; step > 0; step /= 2) {
+        u64 other = __shfl_xor_sync(FULL, best, step);
+        if (other > best) best = other;
+    }
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 0; w < PRODUCT_WARPS; w++) {
+        if (warps[w] > best) best = warps[w];
+    }
+    *to = best;
+}
+
+// `base` is the number of phases before this launch, `tag` this one's number.
 __device__ __forceinline__ void
-token_product(const Product& p, u32 kind, u8* shared, const u8* ring_base, Ring& ring, const u32* arrivals, u32 target,
-              u64* times) {
-    int which = 0;
-    if (blockIdx.x >= p.segments[1].first_block) which = 1;
-    if (blockIdx.x >= p.segments[2].first_block) which = 2;
-    const Segment& s = p.segments[which];
-    bool works = blockIdx.x - s.first_block < s.blocks;
-    u32 block = works ? blockIdx.x - s.first_block : 0;
-    u32 first_tile = s.tiles * block / s.blocks;
-    u32 tiles = works ? s.tiles * (block + 1) / s.blocks - first_tile : 0;
+token_product(const Op& op, const Stretch& stretch, u8* shared, Ring& ring, u32 base, u32 tag, u64* times) {
+    const Product& p = op.product;
+    Share share = share_of(p);
+    if (share.tiles == 0) return;
+    const Segment& s = *share.segment;
+    u32 kind = op.kind, first_row = share.first_tile * 4, rows = share.tiles * 4;
     Quantised x;
     x.quants = (i8*)shared;
     x.facts = (uint2*)(shared + p.supers * SUPER);
     float* partial = (float*)(shared + p.supers * (SUPER + 64));
     // What the end of the phase needs is asked for at its beginning.
     u32 own = threadIdx.x;
-    bool has_row = own < tiles * 4 && first_tile * 4 + own < s.rows;
-    float* own_output = p.output + s.output + first_tile * 4 + own;
-    float early[8], own_bias = 0.0f, own_before = 0.0f;
+    bool has_row = own < rows && first_row + own < s.rows;
+    float early[8], own_bias = 0.0f;
+    u64* output = (u64*)p.output;
+    u64 own_before = 0;
     if (p.norm) load_8(p.norm, threadIdx.x / WARP * SUPER + threadIdx.x % WARP * 8, p.columns, early);
-    if (has_row && s.bias) own_bias = s.bias[first_tile * 4 + own];
-    u32 chunk = 0;
-    bool wide = false, whole = p.slices == 1;
-#define WORK(F) chunk = Layout<F>::chunk, wide = Layout<F>::super_blocks
+    if (has_row && s.bias) own_bias = s.bias[first_row + own];
+    if (has_row && kind == OP_ADD) own_before = look(output + slot_of(s.output + first_row + own));
+    bool wide = false;
+#define WORK(F) wide = Layout<F>::super_blocks
     FOR_FORMAT(s.format, WORK)
 #undef WORK
-    u32 matrices = s.second ? 2 : 1, run = whole ? p.supers : tiles * p.supers, warp = threadIdx.x / WARP;
-    u64 skipped = (u64)first_tile * p.supers * chunk;
-    Cursor cursor;
-    cursor.weights = s.weights + skipped, cursor.second = s.second + skipped, cursor.start = 0;
-    cursor.chunk = chunk, cursor.run = run, cursor.pairs = (run + 1) / 2;
-    cursor.matrix_runs = whole ? tiles : tiles > 0, cursor.runs = cursor.matrix_runs * matrices;
-    cursor.at_run = whole ? warp : 0, cursor.at_pair = whole ? 0 : warp;
-    cursor.run_step = whole ? PRODUCT_WARPS : 1, cursor.pair_step = whole ? 1 : PRODUCT_WARPS;
-    cursor_enter(cursor);
-    u32 slot = ring.slot;
-#pragma unroll 1
-    for (int i = 0; i < DEPTH; i++) {
-        cursor_fetch(cursor, ring, slot);
-        slot = slot == DEPTH - 1 ? 0 : slot + 1;
-    }
-    note(times, 1);
-    phase_wait(arrivals, target);
-    note(times, 2);
-    if (kind == OP_ADD && has_row) own_before = __ldcg(own_output);
-    prepare_row(p, wide, x, partial, early);
+    prepare_row(p, base + op.input_from, wide, x, partial, early, times);
     note(times, 3);
 #define WORK(F) \
-    if (whole) stream<F, true>(cursor, p.supers, x, partial, ring_base, ring); \
-    else stream<F, false>(cursor, p.supers, x, partial, ring_base, ring)
+    if (stretch.whole) stream<F, true>(stretch, p.supers, x, partial, ring); \
+    else stream<F, false>(stretch, p.supers, x, partial, ring)
     FOR_FORMAT(s.format, WORK)
 #undef WORK
     __syncthreads();
     note(times, 4);
     u64 best = 0;
-    for (u32 at = threadIdx.x; at < tiles * 4; at += PRODUCT_THREADS) {
-        u32 tile = at / 4, r = at % 4, row = (first_tile + tile) * 4 + r;
+    for (u32 at = threadIdx.x; at < rows; at += PRODUCT_THREADS) {
+        u32 tile = at / 4, r = at % 4, row = first_row + at, place = s.output + row;
         if (row >= s.rows) continue;
-        float* out = p.output + s.output + row;
         float value = collected(partial, tile, r, 0, p.slices);
         if (kind == OP_GATE) {
-            float up = collected(partial, tiles + tile, r, 0, p.slices);
-            *out = value / (1.0f + expf(-value)) * up;
+            float up = collected(partial, share.tiles + tile, r, 0, p.slices);
+            put(output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
             continue;
         }
         if (s.bias) value += at == own ? own_bias : s.bias[row];
-        if (kind == OP_ADD) value += at == own ? own_before : __ldcg(out);
-        *out = value;
-        if (kind == OP_LOGITS) {
-            u64 candidate_here = candidate(value, row);
-            if (candidate_here > best) best = candidate_here;
+        if (kind == OP_ADD) {
+            u64* out = output + slot_of(place);
+            value += settle(at == own ? own_before : look(out), out, base + op.before_from);
+            put(out, value, tag);
+        } else if (kind == OP_STORE) {
+            put(output + place, value, tag);
+        } else {
+            p.output[place] = value;
+            u64 here = candidate(value, row);
+            if (here > best) best = here;
         }
     }
-    if (kind == OP_LOGITS) {
-        u64* warps = (u64*)shared;
-        __syncthreads();
-        for (int step = 16; step > 0; step /= 2) {
-            u64 other = __shfl_xor_sync(FULL, best, step);
-            if (other > best) best = other;
-        }
-        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
-        __syncthreads();
-        if (threadIdx.x == 0 && works) {
-            for (int w = 0; w < PRODUCT_WARPS; w++) {
-                if (warps[w] > best) best = warps[w];
-            }
-            p.candidates[blockIdx.x] = best;
-        }
-    }
+    if (kind == OP_LOGITS) note_candidate(best, (u64*)shared, p.candidates + blockIdx.x);
 }
 
-// Brings the keys and values a block will read first, all but this step's own, close before the wait: they come from
-// memory every time, because a token's weights have passed through the cache since.
-__device__ __forceinline__ void warm(const Attention& p, u32 item, u32 parts) {
+__device__ __forceinline__ HeadPart take_head(const u64* head, u32 tag) {
+    int lane = threadIdx.x % WARP;
+    u64 seen[HEAD_EACH];
+#pragma unroll
+    for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : 0;
+    HeadPart h;
+#pragma unroll
+    for (int i = 0; i < HEAD_EACH; i++) {
+        h.v[i] = i * WARP + lane < HEAD ? settle(seen[i], head + i * WARP + lane, tag) : 0.0f;
+    }
+    return h;
+}
+
+// Queries ready, the row's own key and value in the cache and in `fresh`; as in `attention.cu`.
+__device__ __forceinline__ void begin(const Heads& s, const Span& span, const u32* table, u32 tag, AttentionShared& shared) {
+    int warp = threadIdx.x / WARP;
+    u32 position = span.length - 1;
+    const u64* rows = (const u64*)s.rows;
+    if (warp < GROUP) {
+        float* staged = shared.staged[warp];
+        Turn turn = load_turn(s, position);
+        finish_head(s, take_head(rows + (span.part * GROUP + warp) * HEAD, tag), s.q_norm, turn, s.scale, staged);
+        place_query(shared, staged, warp);
+    } else if (warp < 8) {
+        place_query(shared, 0, warp);
+    } else if (warp < 10 && span.end == span.length) {
+        int side = warp - 8;
+        float* staged = shared.staged[GROUP + side];
+        Turn turn = load_turn(s, position);
+        HeadPart x = take_head(rows + (s.heads + side * s.kv_heads + span.kv_head) * HEAD, tag);
+        if (side == 0) finish_head(s, x, s.k_norm, turn, 1.0f, staged);
+        else store_head(x, staged);
+        store_half_head(shared.fresh[side], staged);
+        store_half_head(cached(s, table, position, side, span.kv_head), staged);
+    }
+    __syncthreads();
+}
+
+// All blocks that had a chunk of these heads merge, each a few elements, in the order of the chunks.
+__device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 tag, AttentionShared& shared) {
+    constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
+    u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
+    const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
+    auto place = [&](u32 at) {
+        u32 element = first + at % count;
+        return base + ((u64)(element / HEAD) * SPLITS + at / count) * (HEAD + 2) + 2 + element % HEAD;
+    };
+    auto exists = [&](u32 at) { return at < count * splits && first + at % count < GROUP * HEAD; };
+    u32 own = threadIdx.x, h = own / splits;
+    const u64* statistics = base + ((u64)h * SPLITS + own % splits) * (HEAD + 2);
+    u64 largest = 0, total = 0, seen[EACH];
+    if (h < GROUP) largest = look(statistics), total = look(statistics + 1);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look(place(own + i * 512)) : 0;
+    if (h < GROUP) {
+        shared.merge.weights[h][own % splits] = settle(largest, statistics, tag);
+        shared.merge.totals[h][own % splits] = settle(total, statistics + 1, tag);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 at = own + i * 512;
+        if (exists(at)) shared.merge.values[at] = settle(seen[i], place(at), tag);
+    }
+    __syncthreads();
+    if (threadIdx.x / WARP < GROUP) share_out(shared, threadIdx.x / WARP, splits);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count && first + i < GROUP * HEAD; i += 512) {
+        const float* weights = shared.merge.weights[(first + i) / HEAD];
+        float sum = 0.0f;
+#pragma unroll 8
+        for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(shared.merge.values[s * count + i], weights[s], sum);
+        put((u64*)p.output + slot_of(span.part * GROUP * HEAD + first + i), sum, tag);
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ void token_attention(const Attention& p, AttentionShared& shared, u32 input, u32 tag, u64* times) {
     const Heads& s = p.heads;
-    u32 position = s.positions[0], chunk = chunk_of(position + 1), start = item / parts * chunk;
-    u32 end = min(min(start + chunk, start + TILE), position);
-    u32 kv_head = item % parts * GROUP / (s.heads / s.kv_heads);
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, sub = lane % LANES;
+    u32 parts = s.heads / GROUP, position = s.positions[0], warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const u32* table = table_of(s, 0);
-    for (u32 at = start + warp * AT_ONCE + lane / LANES; at < end; at += PRODUCT_WARPS * AT_ONCE) {
-        if (sub * 8 >= HEAD) continue;
-        u32 k = *(volatile u32*)(cached(s, table, at, 0, kv_head) + sub * 8);
-        u32 v = *(volatile u32*)(cached(s, table, at, 1, kv_head) + sub * 8);
-        asm volatile("" ::"r"(k), "r"(v));
-    }
-}
-
-// Functions of their own, so that their registers do not count against the phases that stream weights.
-__device__ __noinline__ void token_attention(const Attention& p, u8* shared) {
-    u32 parts = p.heads.heads / GROUP, length = p.heads.positions[0] + 1, chunk = chunk_of(length);
-    for (u32 item = blockIdx.x; item < (length + chunk - 1) / chunk * parts; item += gridDim.x) {
-        attend<PRODUCT_WARPS>(p, item / parts, item % parts, parts, 0, *(AttentionShared*)shared);
+    u32 splits = span_of(s, position, 0, 0).splits;
+    for (u32 item = blockIdx.x; item < splits * parts; item += gridDim.x) {
+        Span span = span_of(s, position, item / parts, item % parts);
+        // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
+        Unit u;
+        u32 first = span.start + warp * UNIT;
+        if (first < span.end) {
+            load_keys(cached(s, table, first, 0, span.kv_head), lane, u);
+            load_values(cached(s, table, first, 1, span.kv_head), lane, u);
+        }
+        note(times, 1);
+        begin(s, span, table, input, shared);
+        note(times, 2);
+        Running r = walk(s, table, span, shared, true, u);
+        note(times, 3);
+        gather(shared, r);
+        for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
+            u32 h = at / HEAD, c = at % HEAD, head = span.part * GROUP + h;
+            float x = gathered(shared, h, c);
+            if (splits == 1) {
+                put((u64*)p.output + slot_of(head * HEAD + c), x / shared.all_total[h], tag);
+                continue;
+            }
+            u64* own = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
+            put(own + 2 + c, x, tag);
+            if (c == 0) put(own, shared.all_largest[h], tag), put(own + 1, shared.all_total[h], tag);
+        }
         __syncthreads();
+        note(times, 4);
+    }
+    if (splits == 1) return;
+    for (u32 item = blockIdx.x; item < splits * parts; item += gridDim.x) {
+        merge(p, span_of(s, position, item / parts, item % parts), tag, shared);
     }
 }
 
-__device__ __noinline__ void token_embed(const Embed& p) {
+// A thread takes four of the 32 columns that one lane of a product would.
+template <int F>
+__device__ __forceinline__ void embed_tagged(const Embed& p, u32 token, u64* out, u32 tag) {
+    for (u32 at = threadIdx.x; at < p.columns / 4; at += PRODUCT_THREADS) {
+        const u8* chunk = p.table + ((u64)(token / 4) * p.supers + at / 64) * Layout<F>::chunk;
+        Block b = read_block<F>(chunk, token % 4 * 8 + at / 8 % 8);
+#pragma unroll
+        for (int g = 0; g < 8; g++) {
+            if (at % 8 != g) continue;
+#pragma unroll
+            for (int c = 0; c < 4; c++) put(out + slot_of(at * 4 + c), element<F>(b, g * 4 + c), tag);
+        }
+    }
+}
+
+__device__ __noinline__ void token_embed(const Embed& p, u32 tag) {
     u32 token = p.tokens[0];
-#define WORK(F) embed_row<F>(p, token, p.output)
+#define WORK(F) embed_tagged<F>(p, token, (u64*)p.output, tag)
     FOR_FORMAT(p.format, WORK)
 #undef WORK
+}
+
+// The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
+__device__ __noinline__ void token_end(const Op& op, u32* counters, u32 target) {
+    __syncthreads();
+    // The barrier above orders the writes of all threads before this one's release.
+    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counters) : "memory");
+    if (blockIdx.x != 0) return;
+    if (threadIdx.x == 0) {
+        u32 seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counters) : "memory");
+        } while (seen != target);
+    }
+    __syncthreads();
+    if (op.kind == OP_PLAIN) {
+        for (u32 e = threadIdx.x; e < op.plain.columns; e += PRODUCT_THREADS) {
+            op.plain.output[e] = value_of(look(op.plain.input + slot_of(e)));
+        }
+    } else if (threadIdx.x < WARP) {
+        u64 best = best_candidate(op.pick, 0, threadIdx.x, WARP);
+        if (threadIdx.x == 0) publish(op.pick, 0, best);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ __align__(16) Op ops[2];
-    const u8* ring_base = shared + p.ring_offset + threadIdx.x / WARP * DEPTH * PAIR_BYTES;
-    Ring ring = {shared_address(ring_base), 0};
+    __shared__ Ring saved[PRODUCT_WARPS];
+    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
     constexpr u32 OP_WORDS = sizeof(Op) / 16;
+    Stretch* stretches = (Stretch*)(shared + p.stretches_offset);
+    for (u32 i = threadIdx.x; i < p.count; i += PRODUCT_THREADS) {
+        u32 kind = p.ops[i].kind;
+        if (kind >= OP_STORE && kind <= OP_LOGITS) stretches[i] = stretch_of(p.ops[i].product);
+        else stretches[i].runs = 0, stretches[i].run = 0, stretches[i].whole = 0;
+    }
+    if (threadIdx.x < PRODUCT_WARPS * DEPTH) barrier_init(shared_address(full) + threadIdx.x * 8, 1);
+    // The copy engine must see the barriers too.
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     if (threadIdx.x < OP_WORDS) ((uint4*)&ops[0])[threadIdx.x] = ((const uint4*)p.ops)[threadIdx.x];
-    u32 launches = *(volatile u32*)(p.barrier + 1);
-    u32 target = launches * p.count * gridDim.x;
+    u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
     __syncthreads();
+    Ring ring = ring_begin(shared + p.ring_offset, shared_address(full), stretches, p.count);
     for (u32 i = 0; i < p.count; i++) {
         const Op& op = ops[i & 1];
         u64* times = p.times + ((u64)i * gridDim.x + blockIdx.x) * 6;
+        u32 tag = base + i + 1;
         note(times, 0);
         if (threadIdx.x < OP_WORDS && i + 1 < p.count) {
-            ((uint4*)&ops[(i + 1) & 1])[threadIdx.x] = ((const uint4*)(p.ops + i + 1))[threadIdx.x];
+            copy_16(shared_address(&ops[(i + 1) & 1]) + threadIdx.x * 16, (const uint4*)(p.ops + i + 1) + threadIdx.x);
         }
+        copies_commit();
         switch (op.kind) {
-            case OP_ATTENTION: {
-                warm(op.attention, blockIdx.x, op.attention.heads.heads / GROUP);
-                note(times, 1);
-                phase_wait(p.barrier, target);
-                note(times, 2);
-                note(times, 3);
-                token_attention(op.attention, shared);
-                note(times, 4);
+            case OP_ATTENTION:
+                // Attention needs all registers there are.
+                saved[threadIdx.x / WARP] = ring;
+                __syncwarp();
+                token_attention(op.attention, *(AttentionShared*)shared, base + op.input_from, tag, times);
+                ring = saved[threadIdx.x / WARP];
                 break;
-            }
-            case OP_EMBED: {
-                phase_wait(p.barrier, target);
-                if (blockIdx.x == 0) token_embed(op.embed);
+            case OP_EMBED:
+                if (blockIdx.x == 0) token_embed(op.embed, tag);
                 break;
-            }
-            case OP_PICK: {
-                phase_wait(p.barrier, target);
-                if (blockIdx.x == 0) pick_row<PRODUCT_WARPS>(op.pick, 0, (u64*)shared);
-                break;
-            }
-            default: token_product(op.product, op.kind, shared, ring_base, ring, p.barrier, target, times);
+            case OP_PICK:
+            case OP_PLAIN: token_end(op, p.counters, (launches + 1) * gridDim.x); break;
+            default: token_product(op, stretches[i], shared, ring, base, tag, times);
         }
-        phase_done(p.barrier);
+        copies_wait<0>();
+        __syncthreads();
         note(times, 5);
-        target += gridDim.x;
     }
-    // Everybody has read the number of launches: this block's own last wait says so.
-    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u32*)(p.barrier + 1) = launches + 1;
+    // Everybody has read the number of launches: the wait at the end says so.
+    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u32*)(p.counters + 1) = launches + 1;
 }

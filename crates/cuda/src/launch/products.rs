@@ -98,9 +98,12 @@ impl Kernels {
             }
         };
         let threads = (WARPS * 32) as u32;
-        // A program has a ring of its own for the chunks under way.
-        let chunks = if self.script().is_some() { WARPS * DEPTH * plan.chunk_bytes } else { 0 };
-        self.launch(name, function, (blocks as u32, 1, 1), threads, plan.shared_bytes() - chunks, a, &params)
+        let shared = plan.shared_bytes();
+        if let Some(script) = self.script().as_mut() {
+            // A program has a ring of its own for the chunks under way.
+            return script.product(name, shared - WARPS * DEPTH * plan.chunk_bytes, params, a);
+        }
+        self.launch(name, function, (blocks as u32, 1, 1), threads, shared, a, &params)
     }
 }
 
