@@ -72,34 +72,29 @@ pub struct ProductCall<'a> {
     pub then: Then<'a>,
 }
 
-/// Matrix times several rows that were quantised before.
+/// Rows that [`SeveralCall`] multiplies.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// From [`SettleCall`], for these matrices' format.
+    Settled(Slice<'a, u8>),
+    /// As they are; only with [`Then::Add`].
+    Plain(Slice<'a, f32>),
+}
+
+/// Matrix times several rows.
 pub struct SeveralCall<'a> {
     /// One to three matrices over the same input.
     pub parts: &'a [Part<'a>],
     /// Rows of the input.
     pub rows: usize,
-    /// From [`QuantiseCall`] or [`SettleCall`], for these matrices' format.
-    pub input: Slice<'a, u8>,
+    /// See there.
+    pub input: Rows<'a>,
     /// Output rows, `stride` apart; with [`Then::Add`] sums to be added by a [`SettleCall`], `[super][row][stride]`.
     pub output: Slice<'a, f32>,
     /// See `output`.
     pub stride: usize,
     /// What becomes of the sums.
     pub then: Then<'a>,
-}
-
-/// Rows made ready for [`SeveralCall`].
-pub struct QuantiseCall<'a> {
-    /// `[row][columns]`.
-    pub input: Slice<'a, f32>,
-    /// Number of rows.
-    pub rows: usize,
-    /// Length of a row.
-    pub columns: usize,
-    /// Format of the matrices they will meet.
-    pub format: kernels::Format,
-    /// As large as [`crate::quantised_bytes`] says.
-    pub output: Slice<'a, u8>,
 }
 
 /// The residual made ready for [`SeveralCall`].
@@ -341,17 +336,7 @@ pub(crate) struct SeveralBlock {
     pub output_stride: u32,
     pub splits: u32,
     pub wave: u32,
-    pub padding: u32,
-}
-
-#[repr(C)]
-pub(crate) struct QuantiseBlock {
-    pub input: u64,
-    pub output: u64,
     pub columns: u32,
-    pub supers: u32,
-    pub rows: u32,
-    pub wide: u32,
 }
 
 #[repr(C)]

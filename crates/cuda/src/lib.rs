@@ -22,7 +22,7 @@ pub mod selftest;
 
 pub use arguments::{
     AttentionCall, EmbedCall, ExpandCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NormCall, Part, Partial,
-    PickCall, ProductCall, QuantiseCall, QueryTile, SettleCall, SeveralCall, StoreCall, Then,
+    PickCall, ProductCall, QueryTile, Rows, SettleCall, SeveralCall, StoreCall, Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};

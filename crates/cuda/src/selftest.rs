@@ -123,7 +123,7 @@ impl Test<'_> {
         let bias = Buffer::new(device, &floats(7, width))?;
         let squares = Buffer::zeroed(device, 32 * pack::supers(width))?;
         let arrived = Buffer::zeroed(device, 32)?;
-        let quantised = Buffer::zeroed(device, quantised_bytes(deep))?;
+        let quantised = Buffer::zeroed(device, quantised_bytes(width))?;
         for rows in [2, 8, 13, 32] {
             let place = |len: usize| Buffer::new(device, &vec![f32::NAN; len]);
             let x = floats(5, rows * width);
@@ -166,30 +166,22 @@ impl Test<'_> {
                     then,
                 })
             };
-            let several = |parts: &[Part<'_>], output: &Buffer<f32>, stride, then| {
-                kernels.several(&SeveralCall {
-                    parts,
-                    rows,
-                    input: quantised.all(),
-                    output: output.all(),
-                    stride,
-                    then,
-                })
+            let several = |parts: &[Part<'_>], input: Rows<'_>, output: &Buffer<f32>, stride, then| {
+                kernels.several(&SeveralCall { parts, rows, input, output: output.all(), stride, then })
             };
+            let settled = Rows::Settled(quantised.all());
             product(&parts, &x_one, Some((&norm, 1e-6)), &one, wide, Then::Logits(best_one.all()))?;
             settle(None)?;
-            several(&parts, &all, wide, Then::Logits(best_all.all()))?;
+            several(&parts, settled, &all, wide, Then::Logits(best_all.all()))?;
             check("logits", &one, &all)?;
             product(&parts, &x_one, Some((&norm, 1e-6)), &one, wide, Then::Gate(&up))?;
-            several(&parts, &all, wide, Then::Gate(&up))?;
+            several(&parts, settled, &all, wide, Then::Gate(&up))?;
             check("gate", &one, &all)?;
             let parts = [Part { matrix: &down, bias: Some(bias.all()), output: 0 }];
             let input = Buffer::new(device, &floats(8, rows * deep))?;
             product(&parts, &input, None, &x_one, width, Then::Add)?;
             let sums = place(pack::supers(deep) * rows * width)?;
-            let output = quantised.all();
-            kernels.quantise(&QuantiseCall { input: input.all(), rows, columns: deep, format, output })?;
-            several(&[Part { bias: None, ..parts[0] }], &sums, width, Then::Add)?;
+            several(&[Part { bias: None, ..parts[0] }], Rows::Plain(input.all()), &sums, width, Then::Add)?;
             settle(Some(Partial { sums: sums.all(), columns: deep, bias: Some(bias.all()) }))?;
             check("down", &x_one, &x_all)?;
         }

@@ -7,13 +7,14 @@
 // sums into floats, four instructions each. At sixteen rows that is as long as reading the weights (H200, counted).
 //
 // A unit is sixteen weight rows (a group: four tiles of the packed layout, or two of a gate and two of its up) by one
-// super-block of columns, one warp's work. Rows are quantised once, by `settle` or `quantise`, into the order in which
-// lanes feed them to the tensor cores. The sums of `product.cu`, bit for bit: integers inside a block of 32 are exact,
+// super-block of columns, one warp's work. Rows are quantised into the order in which lanes feed them to the tensor cores:
+// once for all, by `settle`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32 are exact,
 // and floats are added in the same order: eight blocks in a tree, then super-blocks in order; or, where a product has
 // one slice, super-blocks in order for each of the eight, then the tree (`WHOLE`).
 //
 // Matrices whose result is added to the residual are cut along the columns too, or every block would read all of a long
-// row: `several_partial` leaves one sum per super-block, and the `settle` of whoever reads the residual next adds them.
+// row: `several_partial` quantises its columns of the rows itself and leaves one sum per super-block, and the `settle` of
+// whoever reads the residual next adds them.
 
 #ifndef WARPS
 #define WARPS 8
@@ -31,7 +32,7 @@
 
 struct Several {
     Segment segments[3];
-    const u8* input;      // From `quantise` or `settle`.
+    const u8* input;      // From `settle`; `several_partial`: floats, [row][columns].
     float* output;
     u64* candidates;      // Logits only: the best entry of each block, [row][block].
     u32 supers;
@@ -39,7 +40,7 @@ struct Several {
     u32 output_stride;
     u32 splits;           // Parts the columns are cut into; `several_partial` only.
     u32 wave;             // Groups whose partial results fit.
-    u32 padding;
+    u32 columns;
 };
 
 // Quantised input of a half and super-block: [block][lane] {first, second half of the block's columns} per tile; the sum of
@@ -310,6 +311,24 @@ __device__ __forceinline__ Share share_of(const Several& p, const Segment& s) {
     return share;
 }
 
+// Puts one lane's eight values of a super-block where products read them.
+__device__ __forceinline__ void store_8(const float* v, u8* output, u32 row, u32 super, u32 supers, bool wide) {
+    Quants own = quantise_8(v, wide);
+    int lane = threadIdx.x % WARP, block = lane / 4, part = lane % 4;
+    u32 m = row % (8 * PAIR);
+    u8* base = output + ((u64)(row / (8 * PAIR)) * supers + super) * input_bytes(wide);
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+        u32 to = ((block * 32 + m % 8 * 4 + part % 2 * 2 + w) * PAIR + m / 8) * 8 + part / 2 * 4;
+        *(u32*)(base + to) = own.words[w];
+    }
+    if (part == 0) {
+        float* facts = (float*)(base + 2048 * PAIR) + m;
+        facts[block * 8 * PAIR] = (float)(own.sums[0] + own.sums[1]);
+        if (!wide || block == 0) facts[(8 + block) * 8 * PAIR] = own.scale;
+    }
+}
+
 // Waits for the rows of this share and copies them into shared memory.
 __device__ __forceinline__ void take_input(const Several& p, const Share& share, bool wide, u8* input) {
     wait_for_previous();
@@ -322,6 +341,29 @@ __device__ __forceinline__ void take_input(const Several& p, const Share& share,
     }
     copies_commit();
     copies_wait<0>();
+    __syncthreads();
+}
+
+// The same for rows that are not quantised yet.
+__device__ __forceinline__ void quantise_input(const Several& p, const Share& share, bool wide, u8* input) {
+    constexpr int LOADS = 4;
+    u32 items = share.supers * p.rows, lane = threadIdx.x % WARP;
+    wait_for_previous();
+    for (u32 first = threadIdx.x / WARP; first < items; first += LOADS * WARPS) {
+        float v[LOADS][8];
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            u32 item = first + i * WARPS, super = share.first_super + item / p.rows;
+            // Past the end of a row there are zeros.
+            u32 column = item < items ? super * SUPER + lane * 8 : p.columns;
+            load_8((const float*)p.input + (u64)(item % p.rows) * p.columns, column, p.columns, v[i]);
+        }
+#pragma unroll
+        for (int i = 0; i < LOADS; i++) {
+            u32 item = first + i * WARPS;
+            if (item < items) store_8(v[i], input, item % p.rows, item / p.rows, share.supers, wide);
+        }
+    }
     __syncthreads();
 }
 
@@ -386,7 +428,8 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u8* shar
     };
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++) issue(slot);
-    take_input(p, share, WIDE, shared);
+    if (KIND == PARTIAL) quantise_input(p, share, WIDE, shared);
+    else take_input(p, share, WIDE, shared);
     int slot = 0;
     auto next = [&]() {
         copies_wait<DEPTH - 2>();
@@ -498,43 +541,6 @@ KERNEL(several_gate_whole, GATE, true, 1)
 KERNEL(several_logits, LOGITS, false, 2)
 KERNEL(several_logits_whole, LOGITS, true, 1)
 
-// Puts one lane's eight values of a super-block where `several` reads them.
-__device__ __forceinline__ void store_8(const float* v, u8* output, u32 row, u32 super, u32 supers, bool wide) {
-    Quants own = quantise_8(v, wide);
-    int lane = threadIdx.x % WARP, block = lane / 4, part = lane % 4;
-    u32 m = row % (8 * PAIR);
-    u8* base = output + ((u64)(row / (8 * PAIR)) * supers + super) * input_bytes(wide);
-#pragma unroll
-    for (int w = 0; w < 2; w++) {
-        u32 to = ((block * 32 + m % 8 * 4 + part % 2 * 2 + w) * PAIR + m / 8) * 8 + part / 2 * 4;
-        *(u32*)(base + to) = own.words[w];
-    }
-    if (part == 0) {
-        float* facts = (float*)(base + 2048 * PAIR) + m;
-        facts[block * 8 * PAIR] = (float)(own.sums[0] + own.sums[1]);
-        if (!wide || block == 0) facts[(8 + block) * 8 * PAIR] = own.scale;
-    }
-}
-
-struct Quantise {
-    const float* input;    // [row][columns]
-    u8* output;
-    u32 columns;
-    u32 supers;
-    u32 rows;
-    u32 wide;
-};
-
-extern "C" __global__ void __launch_bounds__(SUPER) quantise(const __grid_constant__ Quantise p) {
-    let_next_start();
-    wait_for_previous();
-    u32 item = blockIdx.x * (SUPER / WARP) + threadIdx.x / WARP, row = item / p.supers, super = item % p.supers;
-    if (row >= p.rows) return;
-    float v[8];
-    load_8(p.input + (u64)row * p.columns, super * SUPER + threadIdx.x % WARP * 8, p.columns, v);
-    store_8(v, p.output, row, super, p.supers, p.wide);
-}
-
 // Adds what `several_partial` left to the residual, then normalises and quantises it. The super-blocks of a row are dealt
 // out to the blocks of gridDim.x, which tell each other the sums of their squares: through each other's shared memory, or,
 // on cards that cannot, the last one to arrive does the rest of the row. On an H200 that way took 5.4 us at sixteen rows.
@@ -554,28 +560,35 @@ struct Settle {
     u32 wide;
 };
 
-// Super-blocks of a row that one block may have, and loads under way of what is added.
+// Super-blocks of a row that one block may have.
 #define OWN_MAX 8
-#define LOADS 20
+#define SUPERS_MAX (8 * OWN_MAX)
 
-__device__ __forceinline__ float settled(const Settle& p, u32 row, u32 column) {
-    if (column >= p.columns) return 0.0f;
+// One element of the residual, with what is added to it. All slices are copied into shared memory at once: loads into
+// registers wait for each other, because the sum is in their order.
+__device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, float (*slices)[SUPER]) {
+    u32 column = super * SUPER + threadIdx.x, piece = threadIdx.x % 64;
     float* x = p.x + (u64)row * p.columns + column;
-    float value = __ldcg(x);
+    float value = column < p.columns ? __ldcg(x) : 0.0f;
     if (!p.partial) return value;
-    const float* own = p.partial + (u64)row * p.columns + column;
-    u64 stride = (u64)p.rows * p.columns;
-    float sum = 0.0f;
-    for (u32 first = 0; first < p.slices; first += LOADS) {
-        float v[LOADS];
-#pragma unroll
-        for (int i = 0; i < LOADS; i++) v[i] = first + i < p.slices ? __ldcg(own + (first + i) * stride) : 0.0f;
-#pragma unroll
-        for (int i = 0; i < LOADS; i++) sum += v[i];
+    if (super * SUPER + piece * 4 < p.columns) {
+        const float* from = p.partial + (u64)row * p.columns + super * SUPER + piece * 4;
+        for (u32 s = threadIdx.x / 64; s < p.slices; s += SUPER / 64) {
+            copy_16(shared_address(&slices[s][piece * 4]), from + (u64)s * p.rows * p.columns);
+        }
     }
-    if (p.bias) sum += p.bias[column];
-    value = sum + value;
-    *x = value;
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    if (column < p.columns) {
+        float sum = 0.0f;
+#pragma unroll 16
+        for (u32 s = 0; s < p.slices; s++) sum += slices[s][threadIdx.x];
+        if (p.bias) sum += p.bias[column];
+        value = sum + value;
+        *x = value;
+    }
+    __syncthreads();
     return value;
 }
 
@@ -591,45 +604,42 @@ __device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super
 }
 
 extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant__ Settle p) {
+    extern __shared__ __align__(128) u8 shared[];
     __shared__ __align__(16) float staged[OWN_MAX][SUPER];
-    __shared__ float squares[OWN_MAX];
+    __shared__ float squares[SUPERS_MAX];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 row = blockIdx.y, blocks = gridDim.x, own = blockIdx.x + warp * blocks;
-    float v[8], w[8];
+    float v[8], w[8], sum = 0.0f, total = 0.0f;
     let_next_start();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;");
+#endif
     load_8(p.norm, own * SUPER + lane * 8, p.columns, w);
     wait_for_previous();
     for (u32 super = blockIdx.x, k = 0; super < p.supers; super += blocks, k++) {
-        staged[k][threadIdx.x] = settled(p, row, super * SUPER + threadIdx.x);
+        staged[k][threadIdx.x] = settled(p, row, super, (float(*)[SUPER])shared);
     }
     __syncthreads();
     if (own < p.supers) {
-        float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < 8; i++) v[i] = staged[warp][lane * 8 + i], sum = __fmaf_rn(v[i], v[i], sum);
         sum = warp_sum(sum);
-        if (lane == 0) squares[warp] = sum;
     }
-    float total = 0.0f;
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-    if (own < p.supers) {
-        for (u32 i = lane; i < p.supers; i += WARP) {
-            u32 there;
-            float sum;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                         : "=r"(there)
-                         : "r"(shared_address(squares + i / blocks)), "r"(i % blocks));
-            asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(sum) : "r"(there) : "memory");
-            total += sum;
-        }
-        finish_super(p, row, own, v, norm_scale(p, total), w);
+    // All blocks have begun; now each writes into the shared memory of all.
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+    if (own < p.supers && lane < blocks) {
+        u32 there;
+        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(squares + own)), "r"(lane));
+        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(sum) : "memory");
     }
-    // Nobody leaves while others read its shared memory.
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (own >= p.supers) return;
+    for (u32 i = lane; i < p.supers; i += WARP) total += squares[i];
+    finish_super(p, row, own, v, norm_scale(p, total), w);
 #else
     __shared__ u32 is_last;
-    if (lane == 0 && own < p.supers) p.squares[row * p.supers + own] = squares[warp];
+    if (lane == 0 && own < p.supers) p.squares[row * p.supers + own] = sum;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {

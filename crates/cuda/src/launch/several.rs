@@ -48,28 +48,26 @@ pub(super) struct Several {
     partial: Function,
     gates: [Function; 2],
     logits: [Function; 2],
-    quantise: Function,
     settle: Function,
 }
 
 impl Several {
     pub fn new(device: &Device, tiles: usize, module: &Module) -> Result<Several, Error> {
         let much = |name| module.function_with(name, device.facts().shared_bytes - STATIC_SHARED_BYTES);
-        let plain = |name| module.function(device, name, false);
         Ok(Several {
             tiles,
             store: much("several_store")?,
             partial: much("several_partial")?,
             gates: [much("several_gate")?, much("several_gate_whole")?],
             logits: [much("several_logits")?, much("several_logits_whole")?],
-            quantise: plain("quantise")?,
-            settle: plain("settle")?,
+            settle: module.function_with("settle", device.facts().shared_bytes - SETTLE_SHARED_BYTES)?,
         })
     }
 }
 
 /// Fixed shared memory of these kernels, which counts against the most they may ask for.
 const STATIC_SHARED_BYTES: usize = 512;
+const SETTLE_SHARED_BYTES: usize = 9 << 10;
 
 /// How one product is cut up.
 struct Cut {
@@ -83,25 +81,6 @@ impl Kernels {
     fn tiles_for(&self, rows: usize) -> &Several {
         assert!((1..=TILES[2] * 8).contains(&rows), "at most {} rows", TILES[2] * 8);
         self.several.iter().find(|several| rows <= several.tiles * 8).expect("there are kernels for 32 rows")
-    }
-
-    /// Rows quantised for a product with matrices of this format.
-    pub fn quantise(&self, call: &QuantiseCall<'_>) -> Result<(), Error> {
-        let several = self.tiles_for(call.rows);
-        room(call.input, call.rows * call.columns, "input rows");
-        room(call.output, quantised_bytes(call.columns), "quantised rows");
-        let supers = pack::supers(call.columns);
-        let mut a = Arguments::default();
-        let params = QuantiseBlock {
-            input: a.at(call.input),
-            output: a.at(call.output),
-            columns: call.columns as u32,
-            supers: supers as u32,
-            rows: call.rows as u32,
-            wide: u32::from(is_wide(call.format)),
-        };
-        let grid = (call.rows * supers).div_ceil(WARPS) as u32;
-        self.launch("quantise", &several.quantise, (grid, 1, 1), THREADS, 0, a, &params)
     }
 
     /// The residual with what was left to add, normalised and quantised.
@@ -136,7 +115,7 @@ impl Kernels {
         };
         // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
         let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
-        self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, 0, a, &params)
+        self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, slices * 1024, a, &params)
     }
 
     /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits
@@ -148,7 +127,8 @@ impl Kernels {
         let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
         let places = width.div_ceil(pack::TILE_ROWS).div_ceil(facts.multiprocessors as usize);
         let supers = pack::supers(longest);
-        let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX;
+        let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX
+            && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
         settles && input + ring <= available && products::slices(places, supers) == supers
     }
 
@@ -170,8 +150,13 @@ impl Kernels {
         if let Then::Gate(up) = call.then {
             products::same_shape(matrix, up)?;
         }
-        room(call.input, quantised_bytes(matrix.columns), "quantised rows");
-        let slices = if matches!(call.then, Then::Add) { pack::supers(matrix.columns) } else { 1 };
+        let adds = matches!(call.then, Then::Add);
+        match call.input {
+            Rows::Settled(rows) => room(rows, quantised_bytes(matrix.columns), "quantised rows"),
+            Rows::Plain(rows) => room(rows, call.rows * matrix.columns, "input rows"),
+        }
+        assert_eq!(matches!(call.input, Rows::Plain(_)), adds, "only what is added is quantised by its product");
+        let slices = if adds { pack::supers(matrix.columns) } else { 1 };
         assert!(call.parts.len() == 1 || slices == 1, "one matrix is added");
         room(call.output, slices * call.rows * call.stride, "output rows");
         // Where 32 rows do not fit into shared memory the weights are read twice.
@@ -192,7 +177,11 @@ impl Kernels {
         let mut a = Arguments::default();
         let skipped = supers * input_bytes(first / 8, is_wide(matrix.format));
         let mut params = SeveralBlock {
-            input: a.at(call.input) + skipped as u64,
+            input: match call.input {
+                Rows::Settled(rows) => a.at(rows) + skipped as u64,
+                Rows::Plain(rows) => a.at(rows),
+            },
+            columns: matrix.columns as u32,
             output: a.at(call.output) + (first * call.stride * 4) as u64,
             supers: supers as u32,
             rows: (call.rows - first).min(several.tiles * 8) as u32,

@@ -5,12 +5,10 @@
 //!   settle     x += what the layer before left; norm, quantise
 //!   several    q k v, bias                        -> heads
 //!   ...        attention, as in `few.rs`          -> attended
-//!   quantise
-//!   several    output projection                  -> sums
+//!   several    quantise, output projection        -> sums
 //!   settle     x += sums; norm, quantise
 //!   several    gate and up, silu                  -> gated
-//!   quantise
-//!   several    down                               -> sums, left for the next settle
+//!   several    quantise, down                     -> sums, left for the next settle
 //! settle       x += sums; norm, quantise
 //! several      logits, best of each block
 //! ```
@@ -18,9 +16,7 @@
 //! The same sums in the same order as `Kernels::product` does for one row.
 
 use super::Net;
-use ::cuda::{
-    Buffer, Error, Matrix, Part, Partial, QuantiseCall, SettleCall, SeveralCall, Slice, Then, quantised_bytes,
-};
+use ::cuda::{Buffer, Error, Matrix, Part, Partial, Rows, SettleCall, SeveralCall, Slice, Then, quantised_bytes};
 
 /// Buffers between the kernels.
 pub(super) struct Several {
@@ -42,7 +38,7 @@ impl Several {
         let longest = config.feed_forward.max(config.heads * config.head).max(config.embedding);
         let supers = |columns: usize| columns.div_ceil(::cuda::pack::CHUNK_COLUMNS);
         Ok(Several {
-            quantised: Buffer::zeroed(device, quantised_bytes(longest))?,
+            quantised: Buffer::zeroed(device, quantised_bytes(config.embedding))?,
             sums: Buffer::zeroed(device, supers(longest) * rows * config.embedding)?,
             squares: Buffer::zeroed(device, supers(config.embedding) * rows)?,
             arrived: Buffer::zeroed(device, rows)?,
@@ -77,7 +73,7 @@ impl Several {
                 format: first.matrix.format,
                 output: self.quantised.all(),
             })?;
-            let input = self.quantised.all();
+            let input = Rows::Settled(self.quantised.all());
             net.kernels.several(&SeveralCall { parts: &parts, rows, input, output, stride, then })?;
             rest = later;
         }
@@ -93,17 +89,15 @@ impl Several {
         matrix: &Matrix,
         bias: Option<Slice<'a, f32>>,
     ) -> Result<Partial<'a>, Error> {
-        let (columns, output) = (matrix.columns, self.quantised.all());
-        net.kernels.quantise(&QuantiseCall { input, rows, columns, format: matrix.format, output })?;
         net.kernels.several(&SeveralCall {
             parts: &[Part { matrix, bias: None, output: 0 }],
             rows,
-            input: self.quantised.all(),
+            input: Rows::Plain(input),
             output: self.sums.all(),
             stride: matrix.rows,
             then: Then::Add,
         })?;
-        Ok(Partial { sums: self.sums.all(), columns, bias })
+        Ok(Partial { sums: self.sums.all(), columns: matrix.columns, bias })
     }
 
     /// Adds what is left to the residual, for whoever reads it.
