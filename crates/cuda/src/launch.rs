@@ -58,13 +58,13 @@ impl KernelsOptions {
     }
 
     /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key
-    /// and value, statistics, and the sums of eight warps.
+    /// and value, statistics, and the sums of all warps.
     fn attention_bytes(&self) -> usize {
         let (group, head) = (self.group(), self.head);
         let queries = 2 * head.div_ceil(32) * 512;
-        let sums = 8 * group * ((head / 16 * 20 + 15) / 32 * 32 + 16) * 4;
+        let sums = 16 * group * head * 4;
         let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
-        queries + 4 * head + 1024 + 64 + sums.max(merge).max((group + 2) * head * 4) + 16
+        queries + 4 * head + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32
     }
 
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
@@ -89,7 +89,7 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (pair, depth) = program::ring(&self.formats);
+                let (pair, depth) = program::ring(self);
                 let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()

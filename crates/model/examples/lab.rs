@@ -9,6 +9,45 @@ fn median(mut v: Vec<f64>) -> f64 {
     v[v.len() / 2]
 }
 
+/// Where the time of a step went.
+fn print_times(card: &CudaModel, depth: usize) {
+    let t = card.times().unwrap();
+    let n = ::cuda::READINGS;
+    let sms = card.card().multiprocessors as usize;
+    println!("  at {depth}: us until asked, seen, ready, summed, done (mean over blocks with work), whole phase");
+    for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
+        let mut parts = vec![0.0; n];
+        let mut count = 0.0;
+        for layer in 4..24 {
+            for block in 0..sms {
+                let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
+                let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
+                // A block without work only noted begin and end.
+                if r[1] < r[0] {
+                    continue;
+                }
+                for i in 0..n - 1 {
+                    parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
+                }
+                parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
+                count += 1.0;
+            }
+        }
+        let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
+        println!("  {name:10} {}", text.join(" "));
+    }
+    let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
+    let last = t.len() / sms / n - 1;
+    let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1980.0;
+    println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
+    println!(
+        "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
+        (r(last, 5) - r(0, 0)) / 1980.0,
+        (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
+        (r(0, 5) - r(0, 0)) / 1980.0
+    );
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.iter().any(|a| a == "selftest" || a == "several") {
@@ -61,42 +100,15 @@ fn main() {
         };
         let rate = if args.iter().any(|a| a.starts_with("only=")) { 1.0 } else { decode(&mut card, 0, &mut picks) };
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
-        let t = card.times().unwrap();
-        if !t.is_empty() {
-            let n = ::cuda::READINGS;
-            let sms = card.card().multiprocessors as usize;
-            println!("  kind: us until asked, seen, ready, summed, done (mean over blocks with work), whole phase");
-            for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
-                let mut parts = vec![0.0; n];
-                let mut count = 0.0;
-                for layer in 4..24 {
-                    for block in 0..sms {
-                        let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
-                        let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
-                        // A block without work only noted begin and end.
-                        if r[1] < r[0] {
-                            continue;
-                        }
-                        for i in 0..n - 1 {
-                            parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
-                        }
-                        parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
-                        count += 1.0;
-                    }
+        if args.iter().any(|a| a == "times") {
+            for depth in [100, 1000, 32_000] {
+                for i in 0..3 {
+                    let chunk = Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last };
+                    card.pick(&[chunk], &mut picks).unwrap();
                 }
-                let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
-                println!("  {name:10} {}", text.join(" "));
+                card.synchronize().unwrap();
+                print_times(&card, depth);
             }
-            let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
-            let last = t.len() / sms / n - 1;
-            let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1980.0;
-            println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
-            println!(
-                "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
-                (r(last, 5) - r(0, 0)) / 1980.0,
-                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
-                (r(0, 5) - r(0, 0)) / 1980.0
-            );
         }
         if args.iter().any(|a| a == "short") {
             continue;

@@ -20,10 +20,6 @@
 // A lane's pieces of eight elements of a key, and of a value.
 #define KEY_PIECES ((HEAD + 31) / 32)
 #define VALUE_PIECES ((HEAD + 63) / 64)
-#define SUM_ROWS 8
-// Floats of a row of sums: four unused ones after every sixteen, and an odd multiple of sixteen in all, so that the
-// lanes of a warp write to different banks.
-#define SUM_WIDTH ((HEAD / 16 * 20 + 15) / 32 * 32 + 16)
 
 struct Attention {
     Heads heads;
@@ -36,13 +32,14 @@ struct Attention {
 struct AttentionShared {
     uint4 queries[2 * KEY_PIECES][WARP];      // As the tensor cores read them.
     u16 fresh[2][HEAD];                       // This row's own key and value.
-    float largest[ATTENTION_WARPS][8];        // of each warp and head
-    float total[ATTENTION_WARPS][8];
+    float largest[8][ATTENTION_WARPS];        // of each head and warp
+    float total[8][ATTENTION_WARPS];
+    float factor[8][ATTENTION_WARPS];
     float all_largest[8];
     float all_total[8];
     union {
         float staged[GROUP + 2][HEAD];
-        float sums[SUM_ROWS][GROUP][SUM_WIDTH];
+        float sums[ATTENTION_WARPS][GROUP][HEAD];
         struct {
             float weights[GROUP][SPLITS];
             float totals[GROUP][SPLITS];
@@ -256,60 +253,58 @@ __device__ __forceinline__ void place_query(AttentionShared& shared, const float
     }
 }
 
-// Adds up the warps' results: afterwards `sums` has one row per pair of warps, the statistics are those of the block.
+// Where an element of a head stands in a row of sums: pieces of four moved so that the lanes of a warp write to different
+// banks.
+__device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
+    u32 piece = element / 4, moved = piece ^ (piece / 4 & 3) ^ (HEAD % 32 ? 0 : (head & 1) * 4);
+    return moved * 4 + element % 4;
+}
+
+// Puts the warps' results together: afterwards `sums`, `factor` and the statistics are those of the block.
 __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = lane / 4;
     r.total += __shfl_xor_sync(FULL, r.total, 1);
     r.total += __shfl_xor_sync(FULL, r.total, 2);
-    if (lane % 4 == 0) shared.largest[warp][head] = r.largest, shared.total[warp][head] = r.total;
-    __syncthreads();
-    float largest = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < ATTENTION_WARPS; w++) largest = fmaxf(largest, shared.largest[w][head]);
-    float factor = expf(r.largest - largest);
-    if (warp == ATTENTION_WARPS - 1 && lane % 4 == 0) {
-        float total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < ATTENTION_WARPS; w++) {
-            total = __fmaf_rn(shared.total[w][head], expf(shared.largest[w][head] - largest), total);
-        }
-        shared.all_largest[head] = largest, shared.all_total[head] = total;
-    }
-    auto step = [&](float* row, bool add) {
+    if (lane % 4 == 0) shared.largest[head][warp] = r.largest, shared.total[head][warp] = r.total;
+    if (head < GROUP) {
+        float* row = shared.sums[warp][head];
 #pragma unroll
         for (int j = 0; j < VALUE_PIECES; j++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int element = 64 * j + 16 * (lane % 4) + 4 * i;
-                if (head >= GROUP || element >= HEAD) continue;
                 // Elements 16 t .. 16 t + 7 are the first of each pair of columns, the next eight the second.
+                int element = 64 * j + 16 * (lane % 4) + 4 * i;
                 float x[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     const float* c = r.sums[j * 8 + i % 2 * 4 + e];
-                    x[e] = __fmaf_rn(c[i / 2 + 2], 1.0f / LEFT_OVER, c[i / 2]) * factor;
+                    x[e] = __fmaf_rn(c[i / 2 + 2], 1.0f / LEFT_OVER, c[i / 2]);
                 }
-                float4* at = (float4*)(row + element / 16 * 20 + element % 16);
-                if (add) {
-                    float4 before = *at;
-                    x[0] += before.x, x[1] += before.y, x[2] += before.z, x[3] += before.w;
-                }
-                *at = make_float4(x[0], x[1], x[2], x[3]);
+                if (element < HEAD) *(float4*)(row + sum_place(head, element)) = make_float4(x[0], x[1], x[2], x[3]);
             }
         }
-    };
-    float* row = &shared.sums[warp % SUM_ROWS][head < GROUP ? head : 0][0];
-    if (warp >= SUM_ROWS) step(row, false);
+    }
     __syncthreads();
-    if (warp < SUM_ROWS) step(row, true);
+    if (warp < GROUP) {
+        int w = lane % ATTENTION_WARPS;
+        float own = shared.largest[warp][w], largest = own;
+#pragma unroll
+        for (int step = 8; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
+        float factor = expf(own - largest), total = shared.total[warp][w] * factor;
+#pragma unroll
+        for (int step = 8; step > 0; step /= 2) total += __shfl_xor_sync(FULL, total, step);
+        if (lane < ATTENTION_WARPS) shared.factor[warp][w] = factor;
+        if (lane == 0) shared.all_largest[warp] = largest, shared.all_total[warp] = total;
+    }
     __syncthreads();
 }
 
 // Element `c` of head `h` of a block's result, not yet divided by the sum of the weights.
 __device__ __forceinline__ float gathered(const AttentionShared& shared, u32 h, u32 c) {
     float x = 0.0f;
+    u32 place = sum_place(h, c);
 #pragma unroll
-    for (int w = 0; w < SUM_ROWS; w++) x += shared.sums[w][h][c / 16 * 20 + c % 16];
+    for (int w = 0; w < ATTENTION_WARPS; w++) x = __fmaf_rn(shared.sums[w][h][place], shared.factor[h][w], x);
     return x;
 }
 

@@ -88,16 +88,24 @@ finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, flo
             if (i * WARP + lane < HEAD) h.v[i] *= factor * norm[i * WARP + lane];
         }
     }
+    u32 pairs = p.dimensions / 2;
+    auto rotate = [&](float& a, float& b, float2 angle) {
+        float first = __fmul_rn(__fmaf_rn(a, angle.x, -__fmul_rn(b, angle.y)), scale);
+        b = __fmul_rn(__fmaf_rn(a, angle.y, __fmul_rn(b, angle.x)), scale);
+        a = first;
+    };
+    if (HEAD % 64 == 0 && p.dimensions == HEAD && !p.neighbours) {
+        // A lane has both elements of its pairs.
+#pragma unroll
+        for (int i = 0; i < HEAD_EACH / 2; i++) rotate(h.v[i], h.v[i + HEAD_EACH / 2], turn.pairs[i]);
+        store_head(h, out);
+        return;
+    }
     store_head(h, out);
-    u32 pairs = p.dimensions / 2, i = lane;
+    u32 i = lane;
 #pragma unroll
     for (const float2& angle : turn.pairs) {
-        if (i < pairs) {
-            u32 first = p.neighbours ? 2 * i : i, second = p.neighbours ? 2 * i + 1 : i + pairs;
-            float a = out[first], b = out[second];
-            out[first] = (a * angle.x - b * angle.y) * scale;
-            out[second] = (a * angle.y + b * angle.x) * scale;
-        }
+        if (i < pairs) rotate(out[p.neighbours ? 2 * i : i], out[p.neighbours ? 2 * i + 1 : i + pairs], angle);
         i += WARP;
     }
     for (u32 c = p.dimensions + lane; c < HEAD; c += WARP) out[c] *= scale;

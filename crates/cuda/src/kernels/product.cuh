@@ -59,11 +59,12 @@ __device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i]));
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     if (wide) {
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
+        // Floats without a sign are ordered as integers are.
+        largest = __uint_as_float(__reduce_max_sync(FULL, __float_as_uint(largest)));
+    } else {
+        largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     }
     float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
     Quants own = {};

@@ -26,30 +26,48 @@ struct Plain {
     u32 columns;
 };
 
-// Inputs and outputs are tagged vectors; the tag is the phase's number, counted over all launches.
-struct Op {
+// What a phase is for one block; the host writes these. Inputs and outputs are tagged vectors; the tag is the phase's
+// number, counted over all launches.
+struct Job {
     u32 kind;
+    u32 format;
     u32 input_from;        // The phase of this launch that made the input, counted from 1.
     u32 before_from;       // The one that made what the result is added to.
-    u32 padding;
-    union {
-        Embed embed;
-        Product product;
-        Attention attention;
-        Pick pick;
-        Plain plain;
-        uint4 words[13];
-    };
+    const u64* input;
+    const float* norm;
+    const float* bias;     // of this block's first row
+    u64* output;           // Logits are plain floats.
+    u64* candidates;
+    u32 tiles;             // of this block
+    u32 rows;              // of them that exist
+    u32 place;             // of the first in the output
+    u32 columns;
+    u32 supers;
+    u32 slices;
+    float epsilon;
+    u32 wide;              // How the input is quantised.
+    u32 padding[2];
+};
+
+// Parameters of the phases that are no products.
+union Op {
+    Embed embed;
+    Attention attention;
+    Pick pick;
+    Plain plain;
+    uint4 words[13];
 };
 
 struct Token {
     const Op* ops;
+    const Job* jobs;       // [block][phase]
+    const Stretch* stretches;  // [block][phase]
     u32* counters;         // Arrivals of blocks, ever; launches, ever.
     u64* times;            // Only when compiled with TIMES: clock readings, [phase][block][6].
     u32 count;
     u32 stretches_offset;  // in shared memory
     u32 ring_offset;
-    u32 padding;
+    u32 first_attention;
 };
 
 // Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
@@ -61,63 +79,68 @@ __device__ __forceinline__ void note(u64* times, u32 which) {
 __device__ __forceinline__ void note(u64*, u32) {}
 #endif
 
-// The same as `prepare` for one row. `early` is this lane's part of the norm's weight for the first item.
+// What the ring is filled from.
+struct Weights {
+    const u8* ring;        // of this warp
+    const Stretch* stretches;
+    u64 policy;
+};
+
+// The same as `prepare` for one row of at most AHEAD super-blocks per warp, or of any number without a norm.
+template <int AHEAD, bool NORM>
 __device__ __forceinline__ void
-prepare_row(const Product& p, u32 tag, bool wide, Quantised x, float* squares, const float* early, u64* times) {
-    constexpr int AHEAD = 3;
+prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights& weights, Ring& ring, u64* times) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 supers = p.supers, columns = p.columns;
+    u32 supers = job.supers, columns = job.columns;
     for (u32 first = warp; first < supers; first += AHEAD * PRODUCT_WARPS) {
-        const u64* own = (const u64*)p.input + first * SUPER + lane * 2;
+        const u64* own = job.input + first * SUPER + lane * 2;
+        u32 at = first * SUPER + lane * 8;
+        constexpr u32 STEP = PRODUCT_WARPS * SUPER;
         Eight seen[AHEAD];
-        float v[AHEAD][8];
+        float v[AHEAD][8], w[AHEAD][8];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            bool exists = (first + i * PRODUCT_WARPS) * SUPER + lane * 8 < columns;
-            look_8(seen[i], own + i * PRODUCT_WARPS * SUPER, exists);
+            look_8(seen[i], own + i * STEP, at + i * STEP < columns);
+            if (NORM) load_8(job.norm, at + i * STEP, columns, w[i]);
         }
         note(times, 1);
+        // Time to fetch weights of later phases, while the input is on its way.
+        if (ring.owed > 0) ring_refill(ring, weights.stretches, weights.policy);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            bool exists = (first + i * PRODUCT_WARPS) * SUPER + lane * 8 < columns;
-            settle_8(seen[i], own + i * PRODUCT_WARPS * SUPER, tag, exists);
+            settle_8(seen[i], own + i * STEP, tag, at + i * STEP < columns);
 #pragma unroll
             for (int c = 0; c < 8; c++) v[i][c] = value_of(seen[i].seen[c]);
         }
         note(times, 2);
-        if (p.norm) {
+        if (NORM) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (first + i * PRODUCT_WARPS < supers) {
-                    float sum = 0.0f;
+                float sum = 0.0f;
 #pragma unroll
-                    for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
-                    sum = warp_sum(sum);
-                    if (lane == 0) squares[first + i * PRODUCT_WARPS] = sum;
-                }
+                for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
+                sum = warp_sum(sum);
+                if (lane == 0 && first + i * PRODUCT_WARPS < supers) squares[first + i * PRODUCT_WARPS] = sum;
             }
-            // With more items than warps times AHEAD the loop would meet this barrier unevenly; the host forbids it.
             __syncthreads();
             float total = 0.0f;
             for (u32 i = lane; i < supers; i += WARP) total += squares[i];
             total = warp_sum(total);
-            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + p.epsilon));
+            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                float w[8];
-                if (i > 0) load_8(p.norm, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, w);
 #pragma unroll
-                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), i > 0 ? w[c] : early[c]);
+                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), w[i][c]);
             }
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             u32 item = first + i * PRODUCT_WARPS;
-            if (item < supers) quantise_super(v[i], lane, wide, x.quants + item * SUPER, x.facts + item * 8);
+            if (item < supers) quantise_super(v[i], lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
         }
     }
     // A warp without items has to meet the barrier inside all the same.
-    if (p.norm && warp >= supers) __syncthreads();
+    if (NORM && warp >= supers) __syncthreads();
     __syncthreads();
 }
 
@@ -130,18 +153,20 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, int lane,
 
 // Works through a block's chunks and leaves sums in `partial`: one per chunk and row, or one per tile and row (`WHOLE`).
 template <int F, bool WHOLE>
-__device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, Ring& ring) {
+__device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, const Weights& weights, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 run = s.run, pairs = (run + 1) / 2, runs = s.runs;
+    u32 run = s.run, pairs = s.pairs, runs = s.runs;
     if (WHOLE) {
+#pragma unroll 1
         for (u32 r = warp; r < runs; r += PRODUCT_WARPS) {
             float sum[1] = {0.0f};
+#pragma unroll 1
             for (u32 super = 0; super < supers; super += 2) {
-                const u8* chunk = ring_wait(ring);
+                const u8* chunk = ring_wait(ring, weights.ring);
                 advance<F>(chunk, super, lane, supers, x, sum);
                 if (super + 1 < supers) advance<F>(chunk + CHUNK, super + 1, lane, supers, x, sum);
-                ring_next(ring);
+                ring_next(ring, weights.stretches, weights.policy);
             }
             float whole = sum[0];
             whole += __shfl_xor_sync(FULL, whole, 1);
@@ -150,22 +175,25 @@ __device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x
             if (lane % 8 == 0) partial[r * 4 + lane / 8] = whole;
         }
     } else {
-        u32 pair = warp;
+        u32 pair = warp, step = 2 * PRODUCT_WARPS % supers;
+#pragma unroll 1
         for (u32 r = 0; r < runs; r++) {
-            u32 super = pair * 2 % supers, step = 2 * PRODUCT_WARPS % supers;
+            u32 super = pair * 2 % supers;
+#pragma unroll 1
             for (; pair < pairs; pair += PRODUCT_WARPS) {
-                const u8* chunk = ring_wait(ring);
+                const u8* chunk = ring_wait(ring, weights.ring);
                 u32 next = super + 1 == supers ? 0 : super + 1;
-                float a = chunk_sum<F>(chunk, super, lane, supers, x), b = 0.0f;
-                bool both = 2 * pair + 1 < run;
-                if (both) b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
-                ring_next(ring);
+                // Where a run ends with half a pair the second sum is of whatever stands there, and is left.
+                float a = chunk_sum<F>(chunk, super, lane, supers, x);
+                float b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
                 // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
                 bool odd = lane & 1;
                 float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
                 mine += __shfl_xor_sync(FULL, mine, 2);
                 mine += __shfl_xor_sync(FULL, mine, 4);
-                if (lane % 8 < 2 && (both || !odd)) partial[(r * run + 2 * pair + (lane & 1)) * 4 + lane / 8] = mine;
+                u32 at = 2 * pair + (lane & 1);
+                if (lane % 8 < 2 && at < run) partial[(r * run + at) * 4 + lane / 8] = mine;
+                ring_next(ring, weights.stretches, weights.policy);
                 super += step;
                 if (super >= supers) super -= supers;
             }
@@ -192,62 +220,57 @@ __device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
 
 // `base` is the number of phases before this launch, `tag` this one's number.
 __device__ __forceinline__ void
-token_product(const Op& op, const Stretch& stretch, u8* shared, Ring& ring, u32 base, u32 tag, u64* times) {
-    const Product& p = op.product;
-    Share share = share_of(p);
-    if (share.tiles == 0) return;
-    const Segment& s = *share.segment;
-    u32 kind = op.kind, first_row = share.first_tile * 4, rows = share.tiles * 4;
+token_product(const Job& job, const Stretch& stretch, u8* shared, const Weights& weights, Ring& ring, u32 base, u32 tag, u64* times) {
+    if (job.tiles == 0) return;
     Quantised x;
     x.quants = (i8*)shared;
-    x.facts = (uint2*)(shared + p.supers * SUPER);
-    float* partial = (float*)(shared + p.supers * (SUPER + 64));
-    // What the end of the phase needs is asked for at its beginning.
-    u32 own = threadIdx.x;
-    bool has_row = own < rows && first_row + own < s.rows;
-    float early[8], own_bias = 0.0f;
-    u64* output = (u64*)p.output;
-    u64 own_before = 0;
-    if (p.norm) load_8(p.norm, threadIdx.x / WARP * SUPER + threadIdx.x % WARP * 8, p.columns, early);
-    if (has_row && s.bias) own_bias = s.bias[first_row + own];
-    if (has_row && kind == OP_ADD) own_before = look(output + slot_of(s.output + first_row + own));
-    bool wide = false;
-#define WORK(F) wide = Layout<F>::super_blocks
-    FOR_FORMAT(s.format, WORK)
-#undef WORK
-    prepare_row(p, base + op.input_from, wide, x, partial, early, times);
+    x.facts = (uint2*)(shared + job.supers * SUPER);
+    float* partial = (float*)(shared + job.supers * (SUPER + 64));
+    u32 input = base + job.input_from;
+    if (job.norm) {
+        if (job.supers <= PRODUCT_WARPS) prepare_row<1, true>(job, input, x, partial, weights, ring, times);
+        else prepare_row<2, true>(job, input, x, partial, weights, ring, times);
+    } else {
+        if (job.supers <= PRODUCT_WARPS) prepare_row<1, false>(job, input, x, partial, weights, ring, times);
+        else prepare_row<3, false>(job, input, x, partial, weights, ring, times);
+    }
     note(times, 3);
+    // What the end of the phase needs is asked for before the sums.
+    u32 own = threadIdx.x, kind = job.kind;
+    bool has_row = own < job.rows;
+    float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
+    u64 own_before = has_row && kind == OP_ADD ? look(job.output + slot_of(job.place + own)) : 0;
 #define WORK(F) \
-    if (stretch.whole) stream<F, true>(stretch, p.supers, x, partial, ring); \
-    else stream<F, false>(stretch, p.supers, x, partial, ring)
-    FOR_FORMAT(s.format, WORK)
+    if (stretch.whole) stream<F, true>(stretch, job.supers, x, partial, weights, ring); \
+    else stream<F, false>(stretch, job.supers, x, partial, weights, ring)
+    FOR_FORMAT(job.format, WORK)
 #undef WORK
     __syncthreads();
     note(times, 4);
     u64 best = 0;
-    for (u32 at = threadIdx.x; at < rows; at += PRODUCT_THREADS) {
-        u32 tile = at / 4, r = at % 4, row = first_row + at, place = s.output + row;
-        if (row >= s.rows) continue;
-        float value = collected(partial, tile, r, 0, p.slices);
+#pragma unroll 1
+    for (u32 at = own; at < job.rows; at += PRODUCT_THREADS) {
+        u32 tile = at / 4, r = at % 4, place = job.place + at;
+        float value = collected(partial, tile, r, 0, job.slices);
         if (kind == OP_GATE) {
-            float up = collected(partial, share.tiles + tile, r, 0, p.slices);
-            put(output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
+            float up = collected(partial, job.tiles + tile, r, 0, job.slices);
+            put(job.output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
             continue;
         }
-        if (s.bias) value += at == own ? own_bias : s.bias[row];
+        if (job.bias) value += at == own ? own_bias : __ldcg(job.bias + at);
         if (kind == OP_ADD) {
-            u64* out = output + slot_of(place);
-            value += settle(at == own ? own_before : look(out), out, base + op.before_from);
+            u64* out = job.output + slot_of(place);
+            value += settle(at == own ? own_before : look(out), out, base + job.before_from);
             put(out, value, tag);
         } else if (kind == OP_STORE) {
-            put(output + place, value, tag);
+            put(job.output + place, value, tag);
         } else {
-            p.output[place] = value;
-            u64 here = candidate(value, row);
+            ((float*)job.output)[place] = value;
+            u64 here = candidate(value, place);
             if (here > best) best = here;
         }
     }
-    if (kind == OP_LOGITS) note_candidate(best, (u64*)shared, p.candidates + blockIdx.x);
+    if (kind == OP_LOGITS) note_candidate(best, (u64*)shared, job.candidates + blockIdx.x);
 }
 
 __device__ __forceinline__ HeadPart take_head(const u64* head, u32 tag) {
@@ -326,30 +349,58 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
     __syncthreads();
 }
 
-__device__ __forceinline__ void token_attention(const Attention& p, AttentionShared& shared, u32 input, u32 tag, u64* times) {
-    const Heads& s = p.heads;
-    u32 parts = s.heads / GROUP, position = s.positions[0], warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+// What attention needs that is the same in all layers.
+struct Place {
+    Span span;             // of this block's first item
+    const u32* table;
+    u32 position, parts, items;
+    // Where the keys of each warp's first positions stand in the cache, but for the layer.
+    u64 units[PRODUCT_WARPS];
+};
+
+__device__ __noinline__ void find_place(const Heads& s, Place& place) {
+    u32 warp = threadIdx.x / WARP, position = s.positions[0], parts = s.heads / GROUP;
     const u32* table = table_of(s, 0);
-    u32 splits = span_of(s, position, 0, 0).splits;
-    for (u32 item = blockIdx.x; item < splits * parts; item += gridDim.x) {
-        Span span = span_of(s, position, item / parts, item % parts);
+    Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
+    u32 first = span.start + warp * UNIT;
+    if (first < span.end && blockIdx.x < span.splits * parts) {
+        place.units[warp] = (u8*)cached(s, table, first, 0, span.kv_head) - s.cache - s.layer_offset;
+    }
+    if (threadIdx.x == 0) {
+        place.span = span, place.table = table;
+        place.position = position, place.parts = parts, place.items = span.splits * parts;
+    }
+}
+
+__device__ __forceinline__ void
+token_attention(const Attention& p, const Place& place, AttentionShared& shared, u32 input, u32 tag, u64* times) {
+    const Heads& s = p.heads;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, parts = place.parts;
+    bool alone = place.span.splits == 1;
+#pragma unroll 1
+    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
+        bool is_first = item == blockIdx.x;
+        Span span = is_first ? place.span : span_of(s, place.position, item / parts, item % parts);
         // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
         Unit u;
         u32 first = span.start + warp * UNIT;
         if (first < span.end) {
-            load_keys(cached(s, table, first, 0, span.kv_head), lane, u);
-            load_values(cached(s, table, first, 1, span.kv_head), lane, u);
+            const u16* keys = is_first ? (const u16*)(s.cache + s.layer_offset + place.units[warp])
+                                       : cached(s, place.table, first, 0, span.kv_head);
+            load_keys(keys, lane, u);
+            load_values(keys + s.kv_heads * KV_BLOCK * HEAD, lane, u);
         }
         note(times, 1);
-        begin(s, span, table, input, shared);
+        begin(s, span, place.table, input, shared);
         note(times, 2);
-        Running r = walk(s, table, span, shared, true, u);
+        Running r = walk(s, place.table, span, shared, true, u);
         note(times, 3);
         gather(shared, r);
+#pragma unroll 1
         for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
             u32 h = at / HEAD, c = at % HEAD, head = span.part * GROUP + h;
             float x = gathered(shared, h, c);
-            if (splits == 1) {
+            if (alone) {
                 put((u64*)p.output + slot_of(head * HEAD + c), x / shared.all_total[h], tag);
                 continue;
             }
@@ -360,9 +411,10 @@ __device__ __forceinline__ void token_attention(const Attention& p, AttentionSha
         __syncthreads();
         note(times, 4);
     }
-    if (splits == 1) return;
-    for (u32 item = blockIdx.x; item < splits * parts; item += gridDim.x) {
-        merge(p, span_of(s, position, item / parts, item % parts), tag, shared);
+    if (alone) return;
+#pragma unroll 1
+    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
+        merge(p, item == blockIdx.x ? place.span : span_of(s, place.position, item / parts, item % parts), tag, shared);
     }
 }
 
@@ -389,7 +441,7 @@ __device__ __noinline__ void token_embed(const Embed& p, u32 tag) {
 }
 
 // The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
-__device__ __noinline__ void token_end(const Op& op, u32* counters, u32 target) {
+__device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
     __syncthreads();
     // The barrier above orders the writes of all threads before this one's release.
     if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counters) : "memory");
@@ -401,7 +453,7 @@ __device__ __noinline__ void token_end(const Op& op, u32* counters, u32 target) 
         } while (seen != target);
     }
     __syncthreads();
-    if (op.kind == OP_PLAIN) {
+    if (kind == OP_PLAIN) {
         for (u32 e = threadIdx.x; e < op.plain.columns; e += PRODUCT_THREADS) {
             op.plain.output[e] = value_of(look(op.plain.input + slot_of(e)));
         }
@@ -414,51 +466,64 @@ __device__ __noinline__ void token_end(const Op& op, u32* counters, u32 target) 
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
     __shared__ __align__(16) Op ops[2];
+    __shared__ __align__(16) Job jobs[2];
+    __shared__ Place place;
     __shared__ Ring saved[PRODUCT_WARPS];
     __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
-    constexpr u32 OP_WORDS = sizeof(Op) / 16;
+    u32 warp = threadIdx.x / WARP, own = threadIdx.x;
+    // Sixteen bytes per thread of what the next phase is: its job by the first threads, its parameters by the next warp's.
+    auto bring = [&](u32 i) {
+        const uint4* from = 0;
+        u32 to;
+        if (own < sizeof(Job) / 16) {
+            from = (const uint4*)(p.jobs + (u64)blockIdx.x * p.count + i) + own, to = shared_address(jobs + (i & 1)) + own * 16;
+        } else if (own >= WARP && own - WARP < sizeof(Op) / 16) {
+            from = (const uint4*)(p.ops + i) + own - WARP, to = shared_address(ops + (i & 1)) + (own - WARP) * 16;
+        }
+        if (from) copy_16(to, from);
+        copies_commit();
+    };
     Stretch* stretches = (Stretch*)(shared + p.stretches_offset);
-    for (u32 i = threadIdx.x; i < p.count; i += PRODUCT_THREADS) {
-        u32 kind = p.ops[i].kind;
-        if (kind >= OP_STORE && kind <= OP_LOGITS) stretches[i] = stretch_of(p.ops[i].product);
-        else stretches[i].runs = 0, stretches[i].run = 0, stretches[i].whole = 0;
+    for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS) {
+        copy_16(shared_address(stretches) + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
-    if (threadIdx.x < PRODUCT_WARPS * DEPTH) barrier_init(shared_address(full) + threadIdx.x * 8, 1);
+    bring(0);
+    if (own < PRODUCT_WARPS * DEPTH) barrier_init(shared_address(full) + own * 8, 1);
     // The copy engine must see the barriers too.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    if (threadIdx.x < OP_WORDS) ((uint4*)&ops[0])[threadIdx.x] = ((const uint4*)p.ops)[threadIdx.x];
     u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
+    copies_wait<0>();
     __syncthreads();
-    Ring ring = ring_begin(shared + p.ring_offset, shared_address(full), stretches, p.count);
+    Weights weights = {shared + p.ring_offset + warp * DEPTH * PAIR_BYTES, stretches, once_policy()};
+    Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full), p.count);
+#pragma unroll 1
     for (u32 i = 0; i < p.count; i++) {
-        const Op& op = ops[i & 1];
+        const Job& job = jobs[i & 1];
         u64* times = p.times + ((u64)i * gridDim.x + blockIdx.x) * 6;
-        u32 tag = base + i + 1;
+        u32 tag = base + i + 1, kind = job.kind;
         note(times, 0);
-        if (threadIdx.x < OP_WORDS && i + 1 < p.count) {
-            copy_16(shared_address(&ops[(i + 1) & 1]) + threadIdx.x * 16, (const uint4*)(p.ops + i + 1) + threadIdx.x);
-        }
-        copies_commit();
-        switch (op.kind) {
-            case OP_ATTENTION:
-                // Attention needs all registers there are.
-                saved[threadIdx.x / WARP] = ring;
-                __syncwarp();
-                token_attention(op.attention, *(AttentionShared*)shared, base + op.input_from, tag, times);
-                ring = saved[threadIdx.x / WARP];
-                break;
-            case OP_EMBED:
-                if (blockIdx.x == 0) token_embed(op.embed, tag);
-                break;
-            case OP_PICK:
-            case OP_PLAIN: token_end(op, p.counters, (launches + 1) * gridDim.x); break;
-            default: token_product(op, stretches[i], shared, ring, base, tag, times);
+        if (i + 1 < p.count) bring(i + 1);
+        if (kind >= OP_STORE && kind <= OP_LOGITS) {
+            token_product(job, stretches[i], shared, weights, ring, base, tag, times);
+        } else if (kind == OP_ATTENTION) {
+            if (blockIdx.x >= place.items) ring_refill(ring, stretches, weights.policy);
+            // Attention needs all registers there are.
+            saved[warp] = ring;
+            __syncwarp();
+            token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
+            ring = saved[warp];
+        } else if (kind == OP_EMBED) {
+            if (blockIdx.x == 0) token_embed(ops[0].embed, tag);
+            ring_refill(ring, stretches, weights.policy);
+            find_place(p.ops[p.first_attention].attention.heads, place);
+        } else {
+            token_end(ops[i & 1], kind, p.counters, (launches + 1) * gridDim.x);
         }
         copies_wait<0>();
         __syncthreads();
         note(times, 5);
     }
     // Everybody has read the number of launches: the wait at the end says so.
-    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u32*)(p.counters + 1) = launches + 1;
+    if (blockIdx.x == 0 && own == 0) *(volatile u32*)(p.counters + 1) = launches + 1;
 }
