@@ -115,6 +115,50 @@ pub struct SettleCall<'a> {
     pub format: kernels::Format,
     /// As large as [`crate::quantised_bytes`] says.
     pub output: Slice<'a, u8>,
+    /// The normalised rows as floats too.
+    pub normed: Option<Slice<'a, f32>>,
+}
+
+/// Which experts rows visit.
+pub struct RouteCall<'a> {
+    /// `[row][columns]`, normalised.
+    pub input: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[expert][columns]`.
+    pub router: &'a Buffer<f32>,
+    /// Number of experts.
+    pub count: usize,
+    /// Experts a row visits.
+    pub used: usize,
+    /// Scratch, `[row][count]`.
+    pub scores: Slice<'a, f32>,
+    /// Counters, one per row, zero.
+    pub arrived: Slice<'a, u32>,
+    /// `[row][used]`, in the order of their numbers.
+    pub chosen: Slice<'a, u32>,
+    /// `[row][used]`: the share of each in the result.
+    pub shares: Slice<'a, f32>,
+}
+
+/// Rows through the experts they visit.
+pub struct ExpertsCall<'a> {
+    /// The matrices of all experts, one behind the other.
+    pub matrix: &'a Matrix,
+    /// The ups, where `matrix` is the gates.
+    pub up: Option<&'a Matrix>,
+    /// Number of experts.
+    pub count: usize,
+    /// From [`RouteCall`].
+    pub chosen: Slice<'a, u32>,
+    /// Experts a row visits.
+    pub used: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[row][columns]` for gates, `[visit][columns]` else.
+    pub input: Slice<'a, f32>,
+    /// `silu(gate) * up`, `[visit][rows of an expert]`; or sums to be added, `[slot][super][row][rows of an expert]`.
+    pub output: Slice<'a, f32>,
 }
 
 /// Sums a product left to be added.
@@ -126,6 +170,8 @@ pub struct Partial<'a> {
     pub columns: usize,
     /// Added to them.
     pub bias: Option<Slice<'a, f32>>,
+    /// They come from experts: shares of the visits, `[row][used]`, and how many there are.
+    pub visits: Option<(Slice<'a, f32>, usize)>,
 }
 
 /// Where rows stand in their sequences, and how heads are finished.
@@ -337,6 +383,23 @@ pub(crate) struct SeveralBlock {
     pub splits: u32,
     pub wave: u32,
     pub columns: u32,
+    pub chosen: u64,
+    pub slice_rows: u32,
+    pub used: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RouteBlock {
+    pub input: u64,
+    pub router: u64,
+    pub scores: u64,
+    pub arrived: u64,
+    pub chosen: u64,
+    pub shares: u64,
+    pub columns: u32,
+    pub count: u32,
+    pub used: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]
@@ -354,6 +417,10 @@ pub(crate) struct SettleBlock {
     pub slices: u32,
     pub rows: u32,
     pub wide: u32,
+    pub normed: u64,
+    pub shares: u64,
+    pub visits: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]

@@ -2,6 +2,7 @@
 //!
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
+mod experts;
 mod products;
 mod program;
 mod prompts;
@@ -105,6 +106,7 @@ pub struct Kernels {
     products: products::Products,
     /// By number of tiles.
     several: Vec<several::Several>,
+    experts: experts::Experts,
     attention: Function,
     store_heads: Function,
     embed: Function,
@@ -145,10 +147,11 @@ impl Kernels {
         });
         let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
         let mut next = || modules.next().expect("one module for each that was wanted");
-        let several = several::TILES
-            .iter()
-            .map(|&tiles| several::Several::new(device, tiles, &next()?))
-            .collect::<Result<_, Error>>()?;
+        let modules_of_several = [next()?, next()?, next()?];
+        let several = several::TILES.iter().zip(&modules_of_several);
+        let several = several.map(|(&tiles, module)| several::Several::new(device, tiles, module));
+        let several = several.collect::<Result<_, Error>>()?;
+        let experts = experts::Experts::new(device, &modules_of_several[0])?;
         let products = products::Products::new(device, &next()?)?;
         let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
         let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
@@ -156,6 +159,7 @@ impl Kernels {
         Ok(Kernels {
             products,
             several,
+            experts,
             attention: attention.function(device, "attention", true)?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,

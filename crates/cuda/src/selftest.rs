@@ -152,6 +152,7 @@ impl Test<'_> {
                     arrived: arrived.all(),
                     format,
                     output: quantised.all(),
+                    normed: None,
                 })
             };
             let parts = [Part { matrix: &gate, bias: None, output: 0 }];
@@ -182,7 +183,7 @@ impl Test<'_> {
             product(&parts, &input, None, &x_one, width, Then::Add)?;
             let sums = place(pack::supers(deep) * rows * width)?;
             several(&[Part { bias: None, ..parts[0] }], Rows::Plain(input.all()), &sums, width, Then::Add)?;
-            settle(Some(Partial { sums: sums.all(), columns: deep, bias: Some(bias.all()) }))?;
+            settle(Some(Partial { sums: sums.all(), columns: deep, bias: Some(bias.all()), visits: None }))?;
             check("down", &x_one, &x_all)?;
         }
         Ok(())

@@ -30,6 +30,8 @@
 
 #define PARTIAL 4
 
+extern __shared__ __align__(128) u8 shared[];
+
 struct Several {
     Segment segments[3];
     const u8* input;      // From `settle`; `several_partial`: floats, [row][columns].
@@ -41,6 +43,9 @@ struct Several {
     u32 splits;           // Parts the columns are cut into; `several_partial` only.
     u32 wave;             // Groups whose partial results fit.
     u32 columns;
+    const u32* chosen;    // Experts only: which each row visits, [row][used].
+    u32 slice_rows;       // Rows of a slice of `several_partial`'s output.
+    u32 used;
 };
 
 // Quantised input of a half and super-block: [block][lane] {first, second half of the block's columns} per tile; the sum of
@@ -405,8 +410,8 @@ struct Walk {
     }
 };
 
-template <int F, int KIND, bool WHOLE>
-__device__ __forceinline__ void run(const Several& p, const Segment& s, u8* shared, u64* best) {
+template <int F, int KIND, bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void run(const Several& p, const Segment& s, u64* best) {
     constexpr bool WIDE = Layout<F>::super_blocks;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     Share share = share_of<KIND>(p, s);
@@ -428,7 +433,7 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u8* shar
     };
 #pragma unroll
     for (int slot = 0; slot < DEPTH - 1; slot++) issue(slot);
-    if (KIND == PARTIAL) quantise_input(p, share, WIDE, shared);
+    if (PLAIN) quantise_input(p, share, WIDE, shared);
     else take_input(p, share, WIDE, shared);
     int slot = 0;
     auto next = [&]() {
@@ -484,7 +489,7 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u8* shar
                 int n = at / 4, i = at % 4;
                 u32 m = n * 8 + 2 * t + i % 2, row = (share.first_group + group) * 16 + g + i / 2 * 8;
                 if (KIND == PARTIAL) {
-                    float* out = p.output + ((u64)(share.first_super + super) * p.rows + m) * p.output_stride + row;
+                    float* out = p.output + ((u64)(share.first_super + super) * p.slice_rows + m) * p.output_stride + row;
                     if (m < p.rows && row < s.rows) *out = sums[0][n][i];
                 } else {
                     own[m * PARTIAL_STRIDE + i / 2 * 8] = sums[0][n][i];
@@ -513,7 +518,6 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u8* shar
 
 template <int KIND, bool WHOLE>
 __device__ __forceinline__ void several(const Several& p) {
-    extern __shared__ __align__(128) u8 shared[];
     __shared__ u64 best[8 * TILES];
     let_next_start();
     if (threadIdx.x < 8 * TILES) best[threadIdx.x] = 0;
@@ -521,7 +525,7 @@ __device__ __forceinline__ void several(const Several& p) {
     if (blockIdx.x >= p.segments[1].first_block) which = 1;
     if (blockIdx.x >= p.segments[2].first_block) which = 2;
     const Segment& s = p.segments[which];
-#define WORK(F) run<F, KIND, WHOLE>(p, s, shared, best)
+#define WORK(F) run<F, KIND, WHOLE, KIND == PARTIAL>(p, s, best)
     FOR_FORMAT(s.format, WORK)
 #undef WORK
     if (KIND == LOGITS) {
@@ -541,6 +545,113 @@ KERNEL(several_gate_whole, GATE, true, 1)
 KERNEL(several_logits, LOGITS, false, 2)
 KERNEL(several_logits_whole, LOGITS, true, 1)
 
+#if TILES == 1
+// The products of a mixture of experts: blockIdx.y is a row's visit to an expert, one row through that expert's matrices,
+// which stand behind each other. Input and output are floats: [row] or [visit][columns], and [visit][stride] or slices.
+template <int KIND>
+__device__ __forceinline__ void experts(const Several& p) {
+    let_next_start();
+    // Which expert it is the kernel before says, or one before that.
+    wait_for_previous();
+    u32 visit = blockIdx.y, row = visit / p.used, slot = visit % p.used, expert = __ldcg(p.chosen + visit);
+    Several own = p;
+    Segment s = p.segments[0];
+    u64 bytes = 0;
+#define WORK(F) bytes = (u64)s.tiles * p.supers * Layout<F>::chunk
+    FOR_FORMAT(s.format, WORK)
+#undef WORK
+    s.weights += expert * bytes, s.second += KIND == GATE ? expert * bytes : 0;
+    own.rows = 1;
+    own.input += (u64)(KIND == GATE ? row : visit) * p.columns * 4;
+    own.output += (KIND == GATE ? (u64)visit : (u64)slot * p.supers * p.slice_rows + row) * p.output_stride;
+#define WORK(F) run<F, KIND, false, true>(own, s, 0)
+    FOR_FORMAT(s.format, WORK)
+#undef WORK
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) experts_gate(const __grid_constant__ Several p) {
+    experts<GATE>(p);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, 2) experts_partial(const __grid_constant__ Several p) {
+    experts<PARTIAL>(p);
+}
+
+// Which experts a row visits: the likeliest of a softmax over all, with their shares scaled to sum to one, in the order of
+// their numbers. A warp has one expert's score; the last block of a row chooses.
+struct Route {
+    const float* input;    // [row][columns], normalised
+    const float* router;   // [expert][columns]
+    float* scores;         // [row][count]
+    u32* arrived;          // [row], zero between kernels
+    u32* chosen;           // [row][used]
+    float* shares;         // [row][used]
+    u32 columns;
+    u32 count;             // At most 256.
+    u32 used;              // At most 32.
+    u32 padding;
+};
+
+extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant__ Route p) {
+    __shared__ u32 is_last;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y, expert = blockIdx.x * 8 + warp;
+    const float* router = p.router + (u64)expert * p.columns;
+    let_next_start();
+    if (expert < p.count) {
+        for (u32 c = lane * 32; c < p.columns; c += WARP * 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(router + c));
+    }
+    wait_for_previous();
+    if (expert < p.count) {
+        const float* x = p.input + (u64)row * p.columns;
+        float sum = 0.0f;
+#pragma unroll 8
+        for (u32 c = lane * 4; c < p.columns; c += WARP * 4) {
+            float4 a = __ldcg((const float4*)(x + c)), b = *(const float4*)(router + c);
+            sum = __fmaf_rn(a.x, b.x, sum), sum = __fmaf_rn(a.y, b.y, sum);
+            sum = __fmaf_rn(a.z, b.z, sum), sum = __fmaf_rn(a.w, b.w, sum);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) p.scores[row * p.count + expert] = sum;
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        is_last = atomicAdd(p.arrived + row, 1) == gridDim.x - 1;
+        if (is_last) p.arrived[row] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!is_last || warp != 0) return;
+    u64 keys[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        u32 e = lane + i * WARP;
+        keys[i] = e < p.count ? candidate(__ldcg(p.scores + row * p.count + e), e) : 0;
+    }
+    u32 own = 0;
+    float share = 0.0f, largest = 0.0f, total = 0.0f;
+    for (u32 k = 0; k < p.used; k++) {
+        u64 best = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) best = keys[i] > best ? keys[i] : best;
+        for (int step = 16; step > 0; step /= 2) {
+            u64 other = __shfl_xor_sync(FULL, best, step);
+            best = other > best ? other : best;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) keys[i] = keys[i] == best ? 0 : keys[i];
+        u32 found = 0xffffffffu - (u32)best;
+        float score = __ldcg(p.scores + row * p.count + found);
+        if (k == 0) largest = score;
+        float here = expf(score - largest);
+        total += here;
+        if (lane == k) own = found, share = here;
+    }
+    u32 place = 0;
+    for (u32 k = 0; k < p.used; k++) place += __shfl_sync(FULL, own, k) < own;
+    if (lane < p.used) p.chosen[row * p.used + place] = own, p.shares[row * p.used + place] = share / total;
+}
+#endif
+
 // Adds what `several_partial` left to the residual, then normalises and quantises it. The super-blocks of a row are dealt
 // out to the blocks of gridDim.x, which tell each other the sums of their squares: through each other's shared memory, or,
 // on cards that cannot, the last one to arrive does the rest of the row. On an H200 that way took 5.4 us at sixteen rows.
@@ -558,6 +669,10 @@ struct Settle {
     u32 slices;
     u32 rows;
     u32 wide;
+    float* normed;         // [row][columns], where the normalised row is wanted too.
+    const float* shares;   // [row][visit]: slices are those of visits to experts, each with its share.
+    u32 visits;
+    u32 padding;
 };
 
 // Super-blocks of a row that one block may have.
@@ -581,11 +696,15 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
     copies_wait<0>();
     __syncthreads();
     if (column < p.columns) {
-        float sum = 0.0f;
+        u32 each = p.slices / p.visits;
+        for (u32 visit = 0; visit < p.visits; visit++) {
+            float sum = 0.0f;
 #pragma unroll 16
-        for (u32 s = 0; s < p.slices; s++) sum += slices[s][threadIdx.x];
-        if (p.bias) sum += p.bias[column];
-        value = sum + value;
+            for (u32 s = visit * each; s < (visit + 1) * each; s++) sum += slices[s][threadIdx.x];
+            if (p.bias) sum += p.bias[column];
+            if (p.shares) sum = __fmul_rn(__ldcg(p.shares + row * p.visits + visit), sum);
+            value = sum + value;
+        }
         *x = value;
     }
     __syncthreads();
@@ -600,11 +719,15 @@ __device__ __forceinline__ float norm_scale(const Settle& p, float total) {
 __device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super, float* v, float scale, const float* w) {
 #pragma unroll
     for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], scale), w[i]);
+    u32 column = super * SUPER + threadIdx.x % WARP * 8;
+    if (p.normed && column < p.columns) {
+        float4* out = (float4*)(p.normed + (u64)row * p.columns + column);
+        out[0] = make_float4(v[0], v[1], v[2], v[3]), out[1] = make_float4(v[4], v[5], v[6], v[7]);
+    }
     store_8(v, p.output, row, super, p.supers, p.wide);
 }
 
 extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant__ Settle p) {
-    extern __shared__ __align__(128) u8 shared[];
     __shared__ __align__(16) float staged[OWN_MAX][SUPER];
     __shared__ float squares[SUPERS_MAX];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;

@@ -30,7 +30,8 @@ const SHARED_BYTES: usize = 227 << 10;
 /// Bytes of a pair of chunks, and how many of them each warp has under way: as many as fit beside everything else.
 pub(super) fn ring(options: &KernelsOptions) -> (usize, usize) {
     let pair = 2 * options.formats.iter().map(|&format| pack::chunk_bytes(format)).max().unwrap_or(16);
-    let others = FIXED_BYTES + options.attention_bytes().max(WORK_BYTES_MIN) + PHASES_MAX * size_of::<StretchBlock>() + 256;
+    let others =
+        FIXED_BYTES + options.attention_bytes().max(WORK_BYTES_MIN) + PHASES_MAX * size_of::<StretchBlock>() + 256;
     (pair, (SHARED_BYTES - others) / (products::WARPS * pair))
 }
 

@@ -10,10 +10,10 @@ use kernels::Format;
 
 /// Numbers of tiles of eight rows there are kernels for.
 pub(super) const TILES: [usize; 3] = [1, 2, 4];
-const WARPS: usize = 8;
-const THREADS: u32 = (WARPS * 32) as u32;
+pub(super) const WARPS: usize = 8;
+pub(super) const THREADS: u32 = (WARPS * 32) as u32;
 /// Shared memory of a warp for the scales of its sixteen rows.
-const SCALES_BYTES: usize = 1024;
+pub(super) const SCALES_BYTES: usize = 1024;
 /// Most blocks that may read each other's shared memory.
 const CLUSTER_MAX: usize = 8;
 /// Most super-blocks of a row for one such block, as `OWN_MAX` in `several.cu`.
@@ -27,12 +27,12 @@ pub(super) fn depth(tiles: usize) -> usize {
 }
 
 /// Whether activations that meet this format have one scale per 256 columns.
-fn is_wide(format: Format) -> bool {
+pub(super) fn is_wide(format: Format) -> bool {
     format.block_elements() == pack::CHUNK_COLUMNS
 }
 
 /// Bytes of a super-block of quantised rows, as `input_bytes` in `several.cu` has them, for all tiles.
-fn input_bytes(tiles: usize, wide: bool) -> usize {
+pub(super) fn input_bytes(tiles: usize, wide: bool) -> usize {
     tiles * (2048 + 256 + if wide { 32 } else { 256 })
 }
 
@@ -87,7 +87,15 @@ impl Kernels {
     pub fn settle(&self, call: &SettleCall<'_>) -> Result<(), Error> {
         let (several, columns) = (self.tiles_for(call.rows), call.norm.0.len());
         let supers = pack::supers(columns);
+        let visits = call.partial.as_ref().and_then(|partial| partial.visits);
         let slices = call.partial.as_ref().map_or(0, |partial| pack::supers(partial.columns));
+        let slices = slices * visits.map_or(1, |(_, used)| used);
+        if let Some((shares, used)) = visits {
+            room(shares, call.rows * used, "shares");
+        }
+        if let Some(normed) = call.normed {
+            room(normed, call.rows * columns, "normalised rows");
+        }
         room(call.x, call.rows * columns, "the residual");
         room(call.squares, call.rows * supers, "squares");
         room(call.arrived, call.rows, "counters");
@@ -112,6 +120,10 @@ impl Kernels {
             slices: slices as u32,
             rows: call.rows as u32,
             wide: u32::from(is_wide(call.format)),
+            normed: a.optional(call.normed),
+            shares: a.optional(visits.map(|(shares, _)| shares)),
+            visits: visits.map_or(1, |(_, used)| used) as u32,
+            padding: 0,
         };
         // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
         let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
@@ -188,6 +200,7 @@ impl Kernels {
             output_stride: call.stride as u32,
             splits: cut.splits as u32,
             wave: cut.wave as u32,
+            slice_rows: call.rows as u32,
             segments: products::segments(&mut a, call.parts, call.then, &cut.blocks),
             ..SeveralBlock::default()
         };
@@ -253,7 +266,7 @@ impl Kernels {
 }
 
 /// Bytes of one unit's partial results.
-fn partial_bytes(tiles: usize) -> usize {
+pub(super) fn partial_bytes(tiles: usize) -> usize {
     8 * tiles * 20 * 4
 }
 

@@ -21,6 +21,7 @@ use super::several::Several;
 use super::weights::Layer;
 use super::{FEW, Net};
 use crate::backend::Chunk;
+use crate::config::Experts;
 use ::cuda::{
     AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, Partial, PickCall,
     ProductCall, Program, SPLITS, Slice, StoreCall, Then,
@@ -67,12 +68,24 @@ struct Shape {
 /// Shortest and longest of [`Shape::length_max`]: from the longest on attention is cut into as many parts as it can be.
 const LENGTHS: (usize, usize) = (256, 1 << 14);
 
+/// Whether a step of so many rows is one kernel.
+fn is_program(net: &Net, rows: usize) -> bool {
+    let config = &net.config;
+    rows == 1 && config.experts.is_none() && net.kernels.has_programs(config.embedding, config.layers)
+}
+
 impl Few {
     pub fn new(net: &Net) -> Result<Few, Error> {
         let (config, device) = (&net.config, &net.device);
         let q = config.heads * config.head;
         const { assert!(FEW <= PICK_ROWS_MAX, "rows fit a pick") };
         let together = net.kernels.has_several(config.embedding, config.feed_forward.max(q));
+        if let Some(Experts { count, used }) = config.experts
+            && !(together && net.kernels.has_experts(count, used))
+        {
+            return Err(Error::Unsupported(format!("a mixture of {count} experts")));
+        }
+        let visits = config.experts.map_or(1, |experts| experts.used);
         Ok(Few {
             inputs: Inputs::new(device, FEW, FEW, net.table_stride)?,
             mailbox: Mailbox::new(device, PICK_RING * PICK_ROWS_MAX)?,
@@ -80,7 +93,7 @@ impl Few {
             x: Buffer::zeroed(device, FEW * config.embedding)?,
             heads: Buffer::zeroed(device, FEW * net.heads_width())?,
             attended: Buffer::zeroed(device, FEW * q)?,
-            gated: Buffer::zeroed(device, FEW * config.feed_forward)?,
+            gated: Buffer::zeroed(device, FEW * visits * config.feed_forward)?,
             logits: Buffer::zeroed(device, FEW * config.vocab)?,
             candidates: Buffer::zeroed(device, FEW * net.kernels.candidates(config.vocab))?,
             partial: Buffer::zeroed(device, FEW * config.heads * SPLITS * (config.head + 2))?,
@@ -91,9 +104,9 @@ impl Few {
         })
     }
 
-    /// The products of this many rows, when they are done together.
-    fn several(&self, rows: usize) -> Option<&Several> {
-        self.several.as_ref().filter(|_| rows > 1)
+    /// The products of this many rows, when they are done together; with experts also those of one.
+    fn several(&self, net: &Net, rows: usize) -> Option<&Several> {
+        self.several.as_ref().filter(|_| rows > 1 || net.config.experts.is_some())
     }
 
     /// The residual stream after a step.
@@ -129,14 +142,14 @@ impl Few {
     fn shape(&self, net: &Net, batch: &[Chunk<'_>], apart: bool, with_logits: bool, rows: usize) -> Shape {
         // One more than there are now, for the step that follows.
         let longest = batch.iter().map(|chunk| chunk.start + chunk.tokens.len() + 1).max().unwrap_or(1);
-        let program = rows == 1 && net.kernels.has_programs(net.config.embedding);
-        let length_max = if program { LENGTHS.1 } else { longest.next_power_of_two().clamp(LENGTHS.0, LENGTHS.1) };
+        let length_max =
+            if is_program(net, rows) { LENGTHS.1 } else { longest.next_power_of_two().clamp(LENGTHS.0, LENGTHS.1) };
         Shape { rows, apart, with_logits, length_max }
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
         if !self.recorded.contains_key(&shape) {
-            let recorded = if shape.rows == 1 && net.kernels.has_programs(net.config.embedding, net.config.layers) {
+            let recorded = if is_program(net, shape.rows) {
                 Recorded::Program(net.kernels.program(|| self.record(net, shape))?)
             } else {
                 Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
@@ -162,7 +175,7 @@ impl Few {
         let (weights, stride) = (&net.weights, net.config.vocab);
         let parts = &[Part { matrix: &weights.output, bias: None, output: 0 }];
         let (output, then) = (self.logits.all(), Then::Logits(self.candidates.all()));
-        if let Some(several) = self.several(rows) {
+        if let Some(several) = self.several(net, rows) {
             return several.normed(net, rows, (x, left), &weights.output_norm, parts, (output, stride), then);
         }
         let norm = Some((&weights.output_norm, net.config.epsilon));
@@ -174,13 +187,13 @@ impl Few {
         net.kernels.embed(&EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() })?;
         let mut left = None;
         for i in 0..net.weights.layers.len() {
-            match self.several(shape.rows) {
+            match self.several(net, shape.rows) {
                 Some(several) => left = Some(self.layer_of_several(net, shape, i, several, left)?),
                 None => self.layer(net, shape, i)?,
             }
         }
         if !shape.with_logits {
-            let several = self.several(shape.rows).zip(left);
+            let several = self.several(net, shape.rows).zip(left);
             return several.map_or(Ok(()), |(several, left)| several.finish(net, shape.rows, self.x.all(), left));
         }
         self.head_after(net, self.x.all(), shape.rows, left)?;
@@ -236,6 +249,9 @@ impl Few {
         self.attend(net, shape, i)?;
         let bias = layer.attention_output_bias.as_ref().map(Buffer::all);
         let left = several.left(net, rows, self.attended.all(), &layer.attention_output, bias)?;
+        if let Some(router) = &layer.router {
+            return several.experts(net, rows, (self.x.all(), left), layer, router, self.gated.all());
+        }
         let (norm, output) = (&layer.feed_forward_norm, (self.gated.all(), config.feed_forward));
         let parts = [Part { matrix: &layer.gate, bias: None, output: 0 }];
         several.normed(net, rows, (self.x.all(), Some(left)), norm, &parts, output, Then::Gate(&layer.up))?;
