@@ -267,6 +267,7 @@ pub(crate) struct ProductBlock {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct HeadsBlock {
     pub rows: u64,
     pub positions: u64,
@@ -313,6 +314,7 @@ pub(crate) struct FlashBlock {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct EmbedBlock {
     pub table: u64,
     pub tokens: u64,
