@@ -424,6 +424,7 @@ pub(crate) struct SettleBlock {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct HeadsBlock {
     pub rows: u64,
     pub positions: u64,
@@ -470,6 +471,7 @@ pub(crate) struct FlashBlock {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct EmbedBlock {
     pub table: u64,
     pub tokens: u64,

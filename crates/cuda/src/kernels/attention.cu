@@ -60,14 +60,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     Span span = span_of(s, s.positions[row], blockIdx.x, blockIdx.y);
     if (span.start >= span.length) return;
     const u32* table = table_of(s, row);
-    Unit u;
+    uint4 keys[2][KEY_PIECES];
     u32 first = span.start + threadIdx.x / WARP * UNIT;
-    if (first < span.end) {
-        load_keys(cached(s, table, first, 0, span.kv_head), threadIdx.x % WARP, u);
-        load_values(cached(s, table, first, 1, span.kv_head), threadIdx.x % WARP, u);
-    }
+    if (first < span.end) ask(s, cached(s, table, first, 0, span.kv_head), keys);
     begin(p, span, row, shared);
-    Running r = walk(s, table, span, shared, p.store, u);
+    Running r = walk(s, table, span, shared, p.store, keys);
     // What was staged is read no more; sums take its place.
     gather(shared, r);
     for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {

@@ -70,56 +70,52 @@ __device__ __forceinline__ Span span_of(const Heads& s, u32 position, u32 split,
             part * GROUP / (s.heads / s.kv_heads)};
 }
 
-// Sixteen positions: a lane's share of their keys and values. Position 8 i + lane / 4 of the keys; the positions of the
-// values are 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with t = lane % 4.
-struct Unit {
-    uint4 keys[2][KEY_PIECES];
-    uint4 values[4][VALUE_PIECES];
-};
-
+// Of sixteen positions a lane has the keys of 8 i + lane / 4, and the values of 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with
+// t = lane % 4.
 __device__ __forceinline__ u32 value_place(int i, int lane) {
     return lane % 4 * 2 + i % 2 + i / 2 * 8;
 }
 
-__device__ __forceinline__ void load_keys(const u16* base, int lane, Unit& u) {
+// The keys of eight positions.
+__device__ __forceinline__ void load_keys(const u16* base, int lane, uint4* keys) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-        for (int j = 0; j < KEY_PIECES; j++) {
-            int piece = lane % 4 + 4 * j;
-            u.keys[i][j] = make_uint4(0, 0, 0, 0);
-            if (piece * 8 < HEAD) u.keys[i][j] = __ldcg((const uint4*)(base + (i * 8 + lane / 4) * HEAD + piece * 8));
-        }
+    for (int j = 0; j < KEY_PIECES; j++) {
+        int piece = lane % 4 + 4 * j;
+        keys[j] = make_uint4(0, 0, 0, 0);
+        if (piece * 8 < HEAD) keys[j] = __ldcg((const uint4*)(base + lane / 4 * HEAD + piece * 8));
     }
 }
 
-__device__ __forceinline__ void load_values(const u16* base, int lane, Unit& u) {
+// Sixteen positions come into the second-level cache.
+__device__ __forceinline__ void foresee(const u16* base, int lane) {
+    for (int at = lane * 64; at < UNIT * HEAD; at += WARP * 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(base + at));
+}
+
+__device__ __forceinline__ void load_values(const u16* base, int lane, uint4 (*values)[VALUE_PIECES]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
 #pragma unroll
         for (int j = 0; j < VALUE_PIECES; j++) {
             int piece = lane / 4 + 8 * j;
-            u.values[i][j] = make_uint4(0, 0, 0, 0);
-            if (piece * 8 < HEAD) u.values[i][j] = __ldcg((const uint4*)(base + value_place(i, lane) * HEAD + piece * 8));
+            values[i][j] = make_uint4(0, 0, 0, 0);
+            if (piece * 8 < HEAD) values[i][j] = __ldcg((const uint4*)(base + value_place(i, lane) * HEAD + piece * 8));
         }
     }
 }
 
-// The row's own key and value come from shared memory, where `fresh` is given.
-__device__ __forceinline__ void patch_keys(Unit& u, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+// The row's own key comes from shared memory, where `fresh` is given. `first` is the first of the eight positions.
+__device__ __forceinline__ void patch_keys(uint4* keys, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+    if (!fresh || first + lane / 4 != position) return;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (!fresh || first + i * 8 + lane / 4 != position) continue;
-#pragma unroll
-        for (int j = 0; j < KEY_PIECES; j++) {
-            int piece = lane % 4 + 4 * j;
-            if (piece * 8 < HEAD) u.keys[i][j] = *(const uint4*)(fresh[0] + piece * 8);
-        }
+    for (int j = 0; j < KEY_PIECES; j++) {
+        int piece = lane % 4 + 4 * j;
+        if (piece * 8 < HEAD) keys[j] = *(const uint4*)(fresh[0] + piece * 8);
     }
 }
 
-// What is past the end of the row may be anything and becomes zero.
-__device__ __forceinline__ void patch_values(Unit& u, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+// So does its value; and what is past the end of the row may be anything and becomes zero.
+__device__ __forceinline__ void
+patch_values(uint4 (*values)[VALUE_PIECES], u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 at = first + value_place(i, lane);
@@ -128,8 +124,8 @@ __device__ __forceinline__ void patch_values(Unit& u, u32 first, u32 position, c
 #pragma unroll
         for (int j = 0; j < VALUE_PIECES; j++) {
             int piece = lane / 4 + 8 * j;
-            u.values[i][j] = make_uint4(0, 0, 0, 0);
-            if (own && piece * 8 < HEAD) u.values[i][j] = *(const uint4*)(fresh[1] + piece * 8);
+            values[i][j] = make_uint4(0, 0, 0, 0);
+            if (own && piece * 8 < HEAD) values[i][j] = *(const uint4*)(fresh[1] + piece * 8);
         }
     }
 }
@@ -147,25 +143,24 @@ struct Running {
     float sums[8 * VALUE_PIECES][4];
 };
 
-// The scores of sixteen positions, then their weights: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives
-// the factor for what was summed before.
-__device__ __forceinline__ float
-weigh(const AttentionShared& shared, const Unit& u, u32 first, u32 length, int lane, Running& r, u32* weights) {
-    float c[2][2][4] = {};
+// Queries times the keys of eight positions: two sums that are added up later, to halve the chain.
+__device__ __forceinline__ void score(const AttentionShared& shared, const uint4* keys, int lane, float (*c)[4]) {
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint4 q = shared.queries[j * 2 + half][lane];
             u32 a[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint4 k = u.keys[i][j];
-                u32 b[2] = {half ? k.z : k.x, half ? k.w : k.y};
-                multiply_add(c[i][half], a, b);
-            }
+            u32 b[2] = {half ? keys[j].z : keys[j].x, half ? keys[j].w : keys[j].y};
+            multiply_add(c[half], a, b);
         }
     }
+}
+
+// From scores to weights: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives the factor for what was summed
+// before.
+__device__ __forceinline__ float
+weigh(float (*c)[2][4], u32 first, u32 length, int lane, Running& r, u32* weights) {
     float scores[2][2], largest = r.largest;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -192,13 +187,13 @@ weigh(const AttentionShared& shared, const Unit& u, u32 first, u32 length, int l
     return factor;
 }
 
-__device__ __forceinline__ void sum_values(const Unit& u, const u32* weights, Running& r) {
+__device__ __forceinline__ void sum_values(const uint4 (*values)[VALUE_PIECES], const u32* weights, Running& r) {
 #pragma unroll
     for (int j = 0; j < VALUE_PIECES; j++) {
         u32 words[4][4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint4 v = u.values[i][j];
+            uint4 v = values[i][j];
             words[i][0] = v.x, words[i][1] = v.y, words[i][2] = v.z, words[i][3] = v.w;
         }
 #pragma unroll
@@ -212,32 +207,63 @@ __device__ __forceinline__ void sum_values(const Unit& u, const u32* weights, Ru
     }
 }
 
-// A warp's positions of the chunk. `u` holds the first sixteen already; later ones come keys first, then values, because
-// both beside the sums would not fit in the registers.
-__device__ __forceinline__ Running
-walk(const Heads& s, const u32* table, const Span& span, const AttentionShared& shared, bool own_fresh, Unit& u) {
+// Sixteen positions; the first ones have their keys loaded already and nothing summed before.
+template <bool FIRST>
+__device__ __forceinline__ void
+take_unit(const Heads& s, const u16* base, u32 first, u32 length, const AttentionShared& shared, bool own_fresh, uint4 (*keys)[KEY_PIECES], Running& r) {
     int lane = threadIdx.x % WARP;
-    u32 first = span.start + threadIdx.x / WARP * UNIT, position = span.length - 1, weights[4];
     const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
-    Running r = {-INFINITY, 0.0f, {}};
-    if (first >= span.end) return r;
-    if (first + UNIT > position) patch_keys(u, first, position, fresh, lane), patch_values(u, first, position, fresh, lane);
-    weigh(shared, u, first, span.length, lane, r, weights);
-    sum_values(u, weights, r);
-    for (first += CHUNK_MIN; first < span.end; first += CHUNK_MIN) {
-        load_keys(cached(s, table, first, 0, span.kv_head), lane, u);
-        if (first + UNIT > position) patch_keys(u, first, position, fresh, lane);
-        float factor = weigh(shared, u, first, span.length, lane, r, weights);
-        load_values(cached(s, table, first, 1, span.kv_head), lane, u);
-        if (first + UNIT > position) patch_values(u, first, position, fresh, lane);
+    bool last = first + UNIT >= length;
+    float c[2][2][4] = {};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (!FIRST) load_keys(base + i * 8 * HEAD, lane, keys[i]);
+        if (last) patch_keys(keys[i], first + i * 8, length - 1, fresh, lane);
+        score(shared, keys[i], lane, c[i]);
+    }
+    uint4 values[4][VALUE_PIECES];
+    load_values(base + s.kv_heads * KV_BLOCK * HEAD, lane, values);
+    u32 weights[4];
+    float factor = weigh(c, first, length, lane, r, weights);
+    if (last) patch_values(values, first, length - 1, fresh, lane);
+    if (!FIRST) {
 #pragma unroll
         for (int n = 0; n < 8 * VALUE_PIECES; n++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) r.sums[n][c] *= factor;
         }
-        sum_values(u, weights, r);
+    }
+    sum_values(values, weights, r);
+}
+
+// A warp's positions of the chunk. `keys` holds those of the first sixteen already. The next sixteen are brought near while
+// these are worked on; more in registers would not fit beside the sums.
+__device__ __forceinline__ Running
+walk(const Heads& s, const u32* table, const Span& span, const AttentionShared& shared, bool fresh, uint4 (*keys)[KEY_PIECES]) {
+    int lane = threadIdx.x % WARP;
+    u32 first = span.start + threadIdx.x / WARP * UNIT, next = first + CHUNK_MIN;
+    Running r = {-INFINITY, 0.0f, {}};
+    if (first >= span.end) return r;
+    auto near = [&](u32 at) {
+        const u16* base = cached(s, table, at, 0, span.kv_head);
+        foresee(base, lane), foresee(base + s.kv_heads * KV_BLOCK * HEAD, lane);
+    };
+    if (next < span.end) near(next);
+    take_unit<true>(s, cached(s, table, first, 0, span.kv_head), first, span.length, shared, fresh, keys, r);
+#pragma unroll 1
+    for (; next < span.end; next += CHUNK_MIN) {
+        if (next + CHUNK_MIN < span.end) near(next + CHUNK_MIN);
+        take_unit<false>(s, cached(s, table, next, 0, span.kv_head), next, span.length, shared, fresh, keys, r);
     }
     return r;
+}
+
+// Asks for a warp's first keys, and for its first values to come near.
+__device__ __forceinline__ void ask(const Heads& s, const u16* base, uint4 (*keys)[KEY_PIECES]) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < 2; i++) load_keys(base + i * 8 * HEAD, lane, keys[i]);
+    foresee(base + s.kv_heads * KV_BLOCK * HEAD, lane);
 }
 
 // A finished query as the tensor cores read it: row `head` of the first operand. One warp; zeros where there is no head.

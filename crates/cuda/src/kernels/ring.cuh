@@ -33,13 +33,9 @@ __device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
 }
 
 // Weights pass through the second-level cache once; keys, values and results should stay there instead.
-__device__ __forceinline__ u64 once_policy() {
+__device__ __forceinline__ void fetch_pair(u32 to, const u8* from, u32 bytes, u32 full) {
     u64 policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-__device__ __forceinline__ void fetch_pair(u32 to, const u8* from, u32 bytes, u32 full, u64 policy) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(full), "l"(policy)
@@ -74,14 +70,14 @@ __device__ __forceinline__ bool ring_run(Ring& r, const Stretch* stretches) {
 }
 
 // Fetches the next pair of the current run into a slot that nobody reads.
-__device__ __forceinline__ void ring_fetch(Ring& r, u32 slot, u32 step, u64 policy) {
+__device__ __forceinline__ void ring_fetch(Ring& r, u32 slot, u32 step) {
     u32 bytes = min(r.pair, (u32)(r.end - r.from));
-    if (threadIdx.x % WARP == 0) fetch_pair(r.data + slot * PAIR_BYTES, r.from, bytes, r.full + slot * 8, policy);
+    if (threadIdx.x % WARP == 0) fetch_pair(r.data + slot * PAIR_BYTES, r.from, bytes, r.full + slot * 8);
     r.from += r.pair * step, r.at_pair += step;
 }
 
 // Between phases: fills what is owed, going on to the next phases. When all is fetched the rest stays owed.
-__device__ __forceinline__ void ring_refill(Ring& r, const Stretch* stretches, u64 policy) {
+__device__ __forceinline__ void ring_refill(Ring& r, const Stretch* stretches) {
     while (r.owed > 0) {
         if (r.from >= r.end && !ring_run(r, stretches)) {
             if (r.phase + 1 >= r.count) return;
@@ -91,7 +87,7 @@ __device__ __forceinline__ void ring_refill(Ring& r, const Stretch* stretches, u
             continue;
         }
         u32 slot = r.slot >= r.owed ? r.slot - r.owed : r.slot + DEPTH - r.owed;
-        ring_fetch(r, slot, stretches[r.phase].whole ? 1 : PRODUCT_WARPS, policy);
+        ring_fetch(r, slot, stretches[r.phase].whole ? 1 : PRODUCT_WARPS);
         r.owed--;
     }
 }
@@ -110,13 +106,14 @@ __device__ __forceinline__ const u8* ring_wait(const Ring& r, const u8* data) {
 }
 
 // The warp has read the pair in the current slot: another one of the phase that is fetched takes its place, if there is
-// one. Going on to the next phase is left to `ring_refill`, when nobody waits for this warp.
-__device__ __forceinline__ void ring_next(Ring& r, const Stretch* stretches, u64 policy) {
+// one. Going on to the next phase is left to `ring_refill`, when nobody waits for this warp, unless the ring runs low.
+__device__ __forceinline__ void ring_next(Ring& r, const Stretch* stretches) {
     __syncwarp();
     if (r.owed == 0 && (r.from < r.end || ring_run(r, stretches))) {
-        ring_fetch(r, r.slot, stretches[r.phase].whole ? 1 : PRODUCT_WARPS, policy);
+        ring_fetch(r, r.slot, stretches[r.phase].whole ? 1 : PRODUCT_WARPS);
     } else {
         r.owed++;
     }
     if (++r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
+    if (r.owed > DEPTH / 2) ring_refill(r, stretches);
 }

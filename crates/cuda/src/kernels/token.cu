@@ -59,6 +59,8 @@ union Op {
 };
 
 struct Token {
+    Embed embed;
+    Heads heads;           // of any layer
     const Op* ops;
     const Job* jobs;       // [block][phase]
     const Stretch* stretches;  // [block][phase]
@@ -67,7 +69,7 @@ struct Token {
     u32 count;
     u32 stretches_offset;  // in shared memory
     u32 ring_offset;
-    u32 first_attention;
+    u32 padding;
 };
 
 // Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
@@ -83,7 +85,6 @@ __device__ __forceinline__ void note(u64*, u32) {}
 struct Weights {
     const u8* ring;        // of this warp
     const Stretch* stretches;
-    u64 policy;
 };
 
 // The same as `prepare` for one row of at most AHEAD super-blocks per warp, or of any number without a norm.
@@ -105,7 +106,7 @@ prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights&
         }
         note(times, 1);
         // Time to fetch weights of later phases, while the input is on its way.
-        if (ring.owed > 0) ring_refill(ring, weights.stretches, weights.policy);
+        ring_refill(ring, weights.stretches);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             settle_8(seen[i], own + i * STEP, tag, at + i * STEP < columns);
@@ -139,8 +140,11 @@ prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights&
             if (item < supers) quantise_super(v[i], lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
         }
     }
-    // A warp without items has to meet the barrier inside all the same.
-    if (NORM && warp >= supers) __syncthreads();
+    if (warp >= supers) {
+        ring_refill(ring, weights.stretches);
+        // A warp without items has to meet the barrier inside all the same.
+        if (NORM) __syncthreads();
+    }
     __syncthreads();
 }
 
@@ -166,7 +170,7 @@ __device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x
                 const u8* chunk = ring_wait(ring, weights.ring);
                 advance<F>(chunk, super, lane, supers, x, sum);
                 if (super + 1 < supers) advance<F>(chunk + CHUNK, super + 1, lane, supers, x, sum);
-                ring_next(ring, weights.stretches, weights.policy);
+                ring_next(ring, weights.stretches);
             }
             float whole = sum[0];
             whole += __shfl_xor_sync(FULL, whole, 1);
@@ -193,13 +197,31 @@ __device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x
                 mine += __shfl_xor_sync(FULL, mine, 4);
                 u32 at = 2 * pair + (lane & 1);
                 if (lane % 8 < 2 && at < run) partial[(r * run + at) * 4 + lane / 8] = mine;
-                ring_next(ring, weights.stretches, weights.policy);
+                ring_next(ring, weights.stretches);
                 super += step;
                 if (super >= supers) super -= supers;
             }
             pair -= pairs;
         }
     }
+}
+
+// The same as `collected`, with more loads ahead of the chain of sums.
+__device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices) {
+    const float* own = partial + place * slices * 4 + r;
+    float sum = 0.0f;
+    u32 s = 0;
+#pragma unroll 1
+    for (; s + 12 <= slices; s += 12) {
+        float v[12];
+#pragma unroll
+        for (int i = 0; i < 12; i++) v[i] = own[(s + i) * 4];
+#pragma unroll
+        for (int i = 0; i < 12; i++) sum += v[i];
+    }
+#pragma unroll 6
+    for (; s < slices; s++) sum += own[s * 4];
+    return sum;
 }
 
 // The best of a block's logits. Called by all warps that compute.
@@ -251,9 +273,9 @@ token_product(const Job& job, const Stretch& stretch, u8* shared, const Weights&
 #pragma unroll 1
     for (u32 at = own; at < job.rows; at += PRODUCT_THREADS) {
         u32 tile = at / 4, r = at % 4, place = job.place + at;
-        float value = collected(partial, tile, r, 0, job.slices);
+        float value = collected_row(partial, tile, r, job.slices);
         if (kind == OP_GATE) {
-            float up = collected(partial, job.tiles + tile, r, 0, job.slices);
+            float up = collected_row(partial, job.tiles + tile, r, job.slices);
             put(job.output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
             continue;
         }
@@ -358,7 +380,7 @@ struct Place {
     u64 units[PRODUCT_WARPS];
 };
 
-__device__ __noinline__ void find_place(const Heads& s, Place& place) {
+__device__ __forceinline__ void find_place(const Heads& s, Place& place) {
     u32 warp = threadIdx.x / WARP, position = s.positions[0], parts = s.heads / GROUP;
     const u32* table = table_of(s, 0);
     Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
@@ -375,25 +397,23 @@ __device__ __noinline__ void find_place(const Heads& s, Place& place) {
 __device__ __forceinline__ void
 token_attention(const Attention& p, const Place& place, AttentionShared& shared, u32 input, u32 tag, u64* times) {
     const Heads& s = p.heads;
-    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, parts = place.parts;
+    u32 warp = threadIdx.x / WARP, parts = place.parts;
     bool alone = place.span.splits == 1;
 #pragma unroll 1
     for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
         bool is_first = item == blockIdx.x;
         Span span = is_first ? place.span : span_of(s, place.position, item / parts, item % parts);
         // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
-        Unit u;
+        uint4 keys[2][KEY_PIECES];
         u32 first = span.start + warp * UNIT;
         if (first < span.end) {
-            const u16* keys = is_first ? (const u16*)(s.cache + s.layer_offset + place.units[warp])
-                                       : cached(s, place.table, first, 0, span.kv_head);
-            load_keys(keys, lane, u);
-            load_values(keys + s.kv_heads * KV_BLOCK * HEAD, lane, u);
+            ask(s, is_first ? (const u16*)(s.cache + s.layer_offset + place.units[warp])
+                            : cached(s, place.table, first, 0, span.kv_head), keys);
         }
         note(times, 1);
         begin(s, span, place.table, input, shared);
         note(times, 2);
-        Running r = walk(s, place.table, span, shared, true, u);
+        Running r = walk(s, place.table, span, shared, true, keys);
         note(times, 3);
         gather(shared, r);
 #pragma unroll 1
@@ -433,13 +453,6 @@ __device__ __forceinline__ void embed_tagged(const Embed& p, u32 token, u64* out
     }
 }
 
-__device__ __noinline__ void token_embed(const Embed& p, u32 tag) {
-    u32 token = p.tokens[0];
-#define WORK(F) embed_tagged<F>(p, token, (u64*)p.output, tag)
-    FOR_FORMAT(p.format, WORK)
-#undef WORK
-}
-
 // The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
 __device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
     __syncthreads();
@@ -465,6 +478,7 @@ __device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u3
 
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
+    let_next_start();
     __shared__ __align__(16) Op ops[2];
     __shared__ __align__(16) Job jobs[2];
     __shared__ Place place;
@@ -492,11 +506,14 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __g
     // The copy engine must see the barriers too.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
     copies_wait<0>();
     __syncthreads();
-    Weights weights = {shared + p.ring_offset + warp * DEPTH * PAIR_BYTES, stretches, once_policy()};
+    Weights weights = {shared + p.ring_offset + warp * DEPTH * PAIR_BYTES, stretches};
     Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full), p.count);
+    ring_refill(ring, stretches);
+    // Up to here nothing depends on the step before.
+    wait_for_previous();
+    u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
 #pragma unroll 1
     for (u32 i = 0; i < p.count; i++) {
         const Job& job = jobs[i & 1];
@@ -507,16 +524,20 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __g
         if (kind >= OP_STORE && kind <= OP_LOGITS) {
             token_product(job, stretches[i], shared, weights, ring, base, tag, times);
         } else if (kind == OP_ATTENTION) {
-            if (blockIdx.x >= place.items) ring_refill(ring, stretches, weights.policy);
+            if (blockIdx.x >= place.items) ring_refill(ring, stretches);
             // Attention needs all registers there are.
             saved[warp] = ring;
             __syncwarp();
             token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
             ring = saved[warp];
         } else if (kind == OP_EMBED) {
-            if (blockIdx.x == 0) token_embed(ops[0].embed, tag);
-            ring_refill(ring, stretches, weights.policy);
-            find_place(p.ops[p.first_attention].attention.heads, place);
+            if (blockIdx.x == 0) {
+                u32 token = p.embed.tokens[0];
+#define WORK(F) embed_tagged<F>(p.embed, token, (u64*)p.embed.output, tag)
+                FOR_FORMAT(p.embed.format, WORK)
+#undef WORK
+            }
+            find_place(p.heads, place);
         } else {
             token_end(ops[i & 1], kind, p.counters, (launches + 1) * gridDim.x);
         }

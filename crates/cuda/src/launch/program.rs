@@ -86,6 +86,8 @@ pub(super) struct Script {
     kept: Vec<Arc<dyn Keep>>,
     shared_bytes: usize,
     vectors: HashMap<u64, Tagged>,
+    embed: EmbedBlock,
+    heads: HeadsBlock,
 }
 
 impl Script {
@@ -97,11 +99,14 @@ impl Script {
             kept: Vec::new(),
             shared_bytes: options.attention_bytes(),
             vectors: HashMap::new(),
+            embed: EmbedBlock::default(),
+            heads: HeadsBlock::default(),
         }
     }
 
     pub fn embed(&mut self, mut params: EmbedBlock, arguments: Arguments) -> Result<(), Error> {
         (params.output, _) = self.write(params.output, params.columns as usize)?;
+        self.embed = params;
         self.add(EMBED, 0, &params, arguments);
         Ok(())
     }
@@ -138,6 +143,7 @@ impl Script {
         params.heads.rows = rows;
         (params.output, _) = self.write(params.output, heads * head)?;
         (params.partial, _) = self.write(params.partial, heads * SPLITS * (head + 2))?;
+        self.heads = params.heads;
         self.add(ATTENTION, input_from, &params, arguments);
         Ok(())
     }
@@ -247,8 +253,9 @@ pub struct Program {
     ops: Buffer<u8>,
     jobs: Buffer<JobBlock>,
     stretches: Buffer<StretchBlock>,
+    embed: EmbedBlock,
+    heads: HeadsBlock,
     count: usize,
-    first_attention: usize,
     function: Function,
     /// Arrivals of blocks and launches, ever.
     counters: Buffer<u32>,
@@ -266,6 +273,8 @@ pub const READINGS: usize = 6;
 
 #[repr(C)]
 struct TokenBlock {
+    embed: EmbedBlock,
+    heads: HeadsBlock,
     ops: u64,
     jobs: u64,
     stretches: u64,
@@ -274,7 +283,7 @@ struct TokenBlock {
     count: u32,
     stretches_offset: u32,
     ring_offset: u32,
-    first_attention: u32,
+    padding: u32,
 }
 
 /// `Job` in `kernels/token.cu`.
@@ -339,7 +348,6 @@ impl Kernels {
         let ops: Vec<u8> = script.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
         let parts = (0..blocks).flat_map(|block| script.phases.iter().map(move |phase| phase.on_block(block)));
         let (jobs, stretches): (Vec<_>, Vec<_>) = parts.unzip();
-        let first_attention = script.phases.iter().position(|phase| phase.kind == ATTENTION).unwrap_or(0);
         let stretches_offset = script.shared_bytes.next_multiple_of(128);
         let ring_offset = (stretches_offset + count * size_of::<StretchBlock>()).next_multiple_of(128);
         let shared_bytes = ring_offset + token.ring_bytes;
@@ -352,8 +360,9 @@ impl Kernels {
             ops: Buffer::new(&self.device, &ops)?,
             jobs: Buffer::new(&self.device, &jobs)?,
             stretches: Buffer::new(&self.device, &stretches)?,
+            embed: script.embed,
+            heads: script.heads,
             count,
-            first_attention,
             device: self.device.clone(),
             function: token.function,
             counters: Buffer::zeroed(&self.device, 2)?,
@@ -379,6 +388,8 @@ impl Program {
     pub fn launch(&self) -> Result<(), Error> {
         let mut a = Arguments::default();
         let params = TokenBlock {
+            embed: self.embed,
+            heads: self.heads,
             ops: a.at(self.ops.all()),
             jobs: a.at(self.jobs.all()),
             stretches: a.at(self.stretches.all()),
@@ -387,7 +398,7 @@ impl Program {
             count: self.count as u32,
             stretches_offset: self.stretches_offset as u32,
             ring_offset: self.ring_offset as u32,
-            first_attention: self.first_attention as u32,
+            padding: 0,
         };
         let call = Call {
             name: "token",
@@ -395,7 +406,9 @@ impl Program {
             grid: (self.device.facts().multiprocessors, 1, 1),
             threads: (products::WARPS * 32) as u32,
             shared_bytes: self.shared_bytes,
-            start: Start::Together,
+            // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
+            // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.
+            start: Start::Early,
         };
         self.device.launch(call, a, &params)
     }
