@@ -129,11 +129,6 @@ impl Device {
                     sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: call.grid.0, y: 1, z: 1 };
                 if is_new { 1 + u32::from(call.start == Start::Clustered) } else { 0 }
             }
-            Start::Together => {
-                first.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-                first.value.cooperative = 1;
-                1
-            }
             Start::Plain => 0,
         };
         let (x, y, z) = call.grid;
@@ -185,8 +180,6 @@ pub(crate) enum Start {
     Early,
     /// The same, and blocks along the first dimension of the grid may read each other's shared memory.
     Clustered,
-    /// When there is room for all of them at once.
-    Together,
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.
