@@ -90,8 +90,8 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (pair, depth) = program::ring(self);
-                let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                let (stage, depth) = (program::STAGE_BYTES, program::depth(self));
+                let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()
             }

@@ -85,6 +85,7 @@ __device__ __forceinline__ void note(u64*, u32) {}
 struct Weights {
     const u8* ring;        // of this warp
     const Stretch* stretches;
+    u32 count;             // of phases
 };
 
 // The same as `prepare` for one row of at most AHEAD super-blocks per warp, or of any number without a norm.
@@ -106,7 +107,7 @@ prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights&
         }
         note(times, 1);
         // Time to fetch weights of later phases, while the input is on its way.
-        ring_refill(ring, weights.stretches);
+        ring_refill(ring, weights.stretches, weights.count);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             settle_8(seen[i], own + i * STEP, tag, at + i * STEP < columns);
@@ -141,7 +142,7 @@ prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights&
         }
     }
     if (warp >= supers) {
-        ring_refill(ring, weights.stretches);
+        ring_refill(ring, weights.stretches, weights.count);
         // A warp without items has to meet the barrier inside all the same.
         if (NORM) __syncthreads();
     }
@@ -158,19 +159,23 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, int lane,
 // Works through a block's chunks and leaves sums in `partial`: one per chunk and row, or one per tile and row (`WHOLE`).
 template <int F, bool WHOLE>
 __device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, const Weights& weights, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 run = s.run, pairs = s.pairs, runs = s.runs;
+    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
+    u32 run = s.run, runs = s.runs, lane = ring.lane;
     if (WHOLE) {
 #pragma unroll 1
-        for (u32 r = warp; r < runs; r += PRODUCT_WARPS) {
+        for (u32 r = ring.warp; r < runs; r += PRODUCT_WARPS) {
             float sum[1] = {0.0f};
 #pragma unroll 1
-            for (u32 super = 0; super < supers; super += 2) {
+            for (u32 super = 0; super < supers; super += STAGE) {
                 const u8* chunk = ring_wait(ring, weights.ring);
-                advance<F>(chunk, super, lane, supers, x, sum);
-                if (super + 1 < supers) advance<F>(chunk + CHUNK, super + 1, lane, supers, x, sum);
-                ring_next(ring, weights.stretches);
+                if (super + STAGE <= supers) {
+#pragma unroll
+                    for (u32 i = 0; i < STAGE; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
+                } else {
+#pragma unroll 1
+                    for (u32 i = 0; super + i < supers; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
+                }
+                ring_next(ring, weights.stretches, weights.count);
             }
             float whole = sum[0];
             whole += __shfl_xor_sync(FULL, whole, 1);
@@ -179,29 +184,33 @@ __device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x
             if (lane % 8 == 0) partial[r * 4 + lane / 8] = whole;
         }
     } else {
-        u32 pair = warp, step = 2 * PRODUCT_WARPS % supers;
+        u32 first = run * ring.warp / PRODUCT_WARPS, last = run * (ring.warp + 1) / PRODUCT_WARPS;
+        u32 super_first = first % supers;
+        bool odd = lane & 1;
 #pragma unroll 1
         for (u32 r = 0; r < runs; r++) {
-            u32 super = pair * 2 % supers;
+            u32 super = super_first;
+            float* out = partial + r * run * 4 + lane / 8;
 #pragma unroll 1
-            for (; pair < pairs; pair += PRODUCT_WARPS) {
+            for (u32 stage = first; stage < last; stage += STAGE) {
                 const u8* chunk = ring_wait(ring, weights.ring);
-                u32 next = super + 1 == supers ? 0 : super + 1;
-                // Where a run ends with half a pair the second sum is of whatever stands there, and is left.
-                float a = chunk_sum<F>(chunk, super, lane, supers, x);
-                float b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
-                // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
-                bool odd = lane & 1;
-                float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
-                mine += __shfl_xor_sync(FULL, mine, 2);
-                mine += __shfl_xor_sync(FULL, mine, 4);
-                u32 at = 2 * pair + (lane & 1);
-                if (lane % 8 < 2 && at < run) partial[(r * run + at) * 4 + lane / 8] = mine;
-                ring_next(ring, weights.stretches);
-                super += step;
-                if (super >= supers) super -= supers;
+                u32 end = min(stage + STAGE, last);
+#pragma unroll 1
+                for (u32 at = stage; at < end; at += 2, chunk += 2 * CHUNK) {
+                    u32 next = super + 1 == supers ? 0 : super + 1;
+                    // Where there is no second chunk its sum is of whatever stands there, and is left.
+                    float a = chunk_sum<F>(chunk, super, lane, supers, x);
+                    float b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
+                    // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
+                    float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
+                    mine += __shfl_xor_sync(FULL, mine, 2);
+                    mine += __shfl_xor_sync(FULL, mine, 4);
+                    if (lane % 8 < 2 && at + odd < end) out[(at + odd) * 4] = mine;
+                    bool both = at + 1 < end;
+                    super = both ? (next + 1 == supers ? 0 : next + 1) : next;
+                }
+                ring_next(ring, weights.stretches, weights.count);
             }
-            pair -= pairs;
         }
     }
 }
@@ -508,9 +517,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __g
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     copies_wait<0>();
     __syncthreads();
-    Weights weights = {shared + p.ring_offset + warp * DEPTH * PAIR_BYTES, stretches};
-    Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full), p.count);
-    ring_refill(ring, stretches);
+    Weights weights = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, stretches, p.count};
+    Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full));
+    ring_refill(ring, stretches, p.count);
     // Up to here nothing depends on the step before.
     wait_for_previous();
     u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
@@ -524,12 +533,12 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __g
         if (kind >= OP_STORE && kind <= OP_LOGITS) {
             token_product(job, stretches[i], shared, weights, ring, base, tag, times);
         } else if (kind == OP_ATTENTION) {
-            if (blockIdx.x >= place.items) ring_refill(ring, stretches);
+            if (blockIdx.x >= place.items) ring_refill(ring, stretches, p.count);
             // Attention needs all registers there are.
             saved[warp] = ring;
             __syncwarp();
             token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
-            ring = saved[warp];
+            ring = saved[warp], ring.lane = own_lane();
         } else if (kind == OP_EMBED) {
             if (blockIdx.x == 0) {
                 u32 token = p.embed.tokens[0];

@@ -27,12 +27,16 @@ const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
 /// Shared memory of a multiprocessor of compute capability 9.0; later ones have as much.
 const SHARED_BYTES: usize = 227 << 10;
 
-/// Bytes of a pair of chunks, and how many of them each warp has under way: as many as fit beside everything else.
-pub(super) fn ring(options: &KernelsOptions) -> (usize, usize) {
-    let pair = 2 * options.formats.iter().map(|&format| pack::chunk_bytes(format)).max().unwrap_or(16);
-    let others =
-        FIXED_BYTES + options.attention_bytes().max(WORK_BYTES_MIN) + PHASES_MAX * size_of::<StretchBlock>() + 256;
-    (pair, (SHARED_BYTES - others) / (products::WARPS * pair))
+/// Bytes that a warp fetches at once: four chunks of four bits, two of six or eight.
+pub(super) const STAGE_BYTES: usize = 2304;
+/// After the last stage: sums of pairs of chunks may read past it.
+const SLACK_BYTES: usize = 2048;
+
+/// How many stages each warp has under way: as many as fit beside everything else.
+pub(super) fn depth(options: &KernelsOptions) -> usize {
+    let work = options.attention_bytes().max(WORK_BYTES_MIN);
+    let others = FIXED_BYTES + work + PHASES_MAX * size_of::<StretchBlock>() + SLACK_BYTES + 256;
+    (SHARED_BYTES - others) / (products::WARPS * STAGE_BYTES)
 }
 
 /// The kernel.
@@ -43,9 +47,8 @@ pub(super) struct TokenKernel {
 
 impl TokenKernel {
     pub fn new(device: &Device, module: &Module, options: &KernelsOptions) -> Result<TokenKernel, Error> {
-        let (pair, depth) = ring(options);
         let function = module.function_with("token", device.facts().shared_bytes - FIXED_BYTES)?;
-        Ok(TokenKernel { function, ring_bytes: products::WARPS * pair * depth })
+        Ok(TokenKernel { function, ring_bytes: products::WARPS * STAGE_BYTES * depth(options) + SLACK_BYTES })
     }
 }
 
@@ -237,11 +240,11 @@ impl Phase {
             weights: s.weights + skipped,
             second: if s.second == 0 { 0 } else { s.second + skipped },
             run,
-            pairs: run.div_ceil(2) as u16,
             runs: (matrix_runs * if s.second == 0 { 1 } else { 2 }) as u16,
             matrix_runs: matrix_runs as u16,
-            whole: u16::from(whole),
-            chunk,
+            chunk: chunk as u16,
+            stage: (STAGE_BYTES / chunk as usize * chunk as usize) as u16,
+            whole: u32::from(whole),
         };
         (job, stretch)
     }
@@ -317,11 +320,11 @@ struct StretchBlock {
     weights: u64,
     second: u64,
     run: u32,
-    pairs: u16,
     runs: u16,
     matrix_runs: u16,
-    whole: u16,
-    chunk: u32,
+    chunk: u16,
+    stage: u16,
+    whole: u32,
 }
 
 // SAFETY: numbers without padding.

@@ -51,7 +51,7 @@ pub(super) struct Few {
 
 enum Recorded {
     Graph(Graph),
-    Program(Program),
+    Program(Box<Program>),
 }
 
 /// What a recorded step depends on.
@@ -150,7 +150,7 @@ impl Few {
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
         if !self.recorded.contains_key(&shape) {
             let recorded = if is_program(net, shape.rows) {
-                Recorded::Program(net.kernels.program(|| self.record(net, shape))?)
+                Recorded::Program(Box::new(net.kernels.program(|| self.record(net, shape))?))
             } else {
                 Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
             };
