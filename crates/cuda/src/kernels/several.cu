@@ -4,7 +4,9 @@
 //
 // Bytes: the packed weights, once, whatever the number of rows; quantised rows once per block, from the cache.
 // Work: one 16 x 8 x 32 integer product per sixteen weight rows, block of 32 columns and tile; what costs is turning its 128
-// sums into floats, four instructions each. At sixteen rows that is as long as reading the weights (H200, counted).
+// sums into floats, four instructions each. At sixteen rows that is as long as reading the weights (H200, counted): 549
+// instructions a unit, one every two cycles with eight warps. Twelve or sixteen warps a block were no faster (2026-11-16),
+// because then no other kernel fits beside.
 //
 // A unit is sixteen weight rows (a group: four tiles of the packed layout, or two of a gate and two of its up) by one
 // super-block of columns, one warp's work. Rows are quantised into the order in which lanes feed them to the tensor cores:
@@ -654,7 +656,8 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
 
 // Adds what `several_partial` left to the residual, then normalises and quantises it. The super-blocks of a row are dealt
 // out to the blocks of gridDim.x, which tell each other the sums of their squares: through each other's shared memory, or,
-// on cards that cannot, the last one to arrive does the rest of the row. On an H200 that way took 5.4 us at sixteen rows.
+// on cards that cannot, the last one to arrive does the rest of the row. At sixteen rows of the 1.5B (H200, by leaving it out)
+// that way took 5.4 us, and the first one 4.7 while the loads of what is added still waited for each other.
 struct Settle {
     float* x;              // [row][columns]
     const float* partial;  // [slice][row][columns]; null when there is nothing to add
