@@ -20,6 +20,10 @@ const PRODUCT: &str = include_str!("kernels/product.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
+const UNITS: &str = include_str!("kernels/units.cuh");
+const SEVERAL: &str = include_str!("kernels/several.cu");
+const EXPERTS: &str = include_str!("kernels/experts.cu");
+const SETTLE: &str = include_str!("kernels/settle.cu");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
 const TOKEN: &str = include_str!("kernels/token.cu");
@@ -75,7 +79,7 @@ impl Source {
     fn parts(self) -> &'static [&'static str] {
         match self {
             Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, include_str!("kernels/several.cu")],
+            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, EXPERTS, SETTLE],
             Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
