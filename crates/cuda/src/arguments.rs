@@ -72,6 +72,108 @@ pub struct ProductCall<'a> {
     pub then: Then<'a>,
 }
 
+/// Rows that [`SeveralCall`] multiplies.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// From [`SettleCall`], for these matrices' format.
+    Settled(Slice<'a, u8>),
+    /// As they are; only with [`Then::Add`].
+    Plain(Slice<'a, f32>),
+}
+
+/// Matrix times several rows.
+pub struct SeveralCall<'a> {
+    /// One to three matrices over the same input.
+    pub parts: &'a [Part<'a>],
+    /// Rows of the input.
+    pub rows: usize,
+    /// See there.
+    pub input: Rows<'a>,
+    /// Output rows, `stride` apart; with [`Then::Add`] sums to be added by a [`SettleCall`], `[super][row][stride]`.
+    pub output: Slice<'a, f32>,
+    /// See `output`.
+    pub stride: usize,
+    /// What becomes of the sums.
+    pub then: Then<'a>,
+}
+
+/// The residual made ready for [`SeveralCall`].
+pub struct SettleCall<'a> {
+    /// `[row][columns]`.
+    pub x: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// What is added to it first.
+    pub partial: Option<Partial<'a>>,
+    /// Norm and its epsilon.
+    pub norm: (&'a Buffer<f32>, f32),
+    /// Scratch, one per row and super-block.
+    pub squares: Slice<'a, f32>,
+    /// Counters, one per row, zero.
+    pub arrived: Slice<'a, u32>,
+    /// Format of the matrices they will meet.
+    pub format: kernels::Format,
+    /// As large as [`crate::quantised_bytes`] says.
+    pub output: Slice<'a, u8>,
+    /// The normalised rows as floats too.
+    pub normed: Option<Slice<'a, f32>>,
+}
+
+/// Which experts rows visit.
+pub struct RouteCall<'a> {
+    /// `[row][columns]`, normalised.
+    pub input: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[expert][columns]`.
+    pub router: &'a Buffer<f32>,
+    /// Number of experts.
+    pub count: usize,
+    /// Experts a row visits.
+    pub used: usize,
+    /// Scratch, `[row][count]`.
+    pub scores: Slice<'a, f32>,
+    /// Counters, one per row, zero.
+    pub arrived: Slice<'a, u32>,
+    /// `[row][used]`, in the order of their numbers.
+    pub chosen: Slice<'a, u32>,
+    /// `[row][used]`: the share of each in the result.
+    pub shares: Slice<'a, f32>,
+}
+
+/// Rows through the experts they visit.
+pub struct ExpertsCall<'a> {
+    /// The matrices of all experts, one behind the other.
+    pub matrix: &'a Matrix,
+    /// The ups, where `matrix` is the gates.
+    pub up: Option<&'a Matrix>,
+    /// Number of experts.
+    pub count: usize,
+    /// From [`RouteCall`].
+    pub chosen: Slice<'a, u32>,
+    /// Experts a row visits.
+    pub used: usize,
+    /// Number of rows.
+    pub rows: usize,
+    /// `[row][columns]` for gates, `[visit][columns]` else.
+    pub input: Slice<'a, f32>,
+    /// `silu(gate) * up`, `[visit][rows of an expert]`; or sums to be added, `[slot][super][row][rows of an expert]`.
+    pub output: Slice<'a, f32>,
+}
+
+/// Sums a product left to be added.
+#[derive(Clone, Copy)]
+pub struct Partial<'a> {
+    /// From [`SeveralCall`] with [`Then::Add`].
+    pub sums: Slice<'a, f32>,
+    /// Columns of the matrix they come from.
+    pub columns: usize,
+    /// Added to them.
+    pub bias: Option<Slice<'a, f32>>,
+    /// They come from experts: shares of the visits, `[row][used]`, and how many there are.
+    pub visits: Option<(Slice<'a, f32>, usize)>,
+}
+
 /// Where rows stand in their sequences, and how heads are finished.
 #[derive(Clone, Copy)]
 pub struct HeadsCall<'a> {
@@ -111,6 +213,8 @@ pub struct AttentionCall<'a> {
     pub heads: HeadsCall<'a>,
     /// Number of rows.
     pub rows: usize,
+    /// No row has more positions to attend to.
+    pub length_max: usize,
     /// Whether the rows' own keys and values are written first; every row must have its own sequence then.
     pub store: bool,
     /// `[row][heads * head]`.
@@ -267,6 +371,60 @@ pub(crate) struct ProductBlock {
 }
 
 #[repr(C)]
+#[derive(Default)]
+pub(crate) struct SeveralBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub supers: u32,
+    pub rows: u32,
+    pub output_stride: u32,
+    pub splits: u32,
+    pub wave: u32,
+    pub columns: u32,
+    pub chosen: u64,
+    pub slice_rows: u32,
+    pub used: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RouteBlock {
+    pub input: u64,
+    pub router: u64,
+    pub scores: u64,
+    pub arrived: u64,
+    pub chosen: u64,
+    pub shares: u64,
+    pub columns: u32,
+    pub count: u32,
+    pub used: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct SettleBlock {
+    pub x: u64,
+    pub partial: u64,
+    pub bias: u64,
+    pub norm: u64,
+    pub squares: u64,
+    pub arrived: u64,
+    pub output: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub rows: u32,
+    pub wide: u32,
+    pub normed: u64,
+    pub shares: u64,
+    pub visits: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct HeadsBlock {
     pub rows: u64,
     pub positions: u64,
@@ -313,6 +471,7 @@ pub(crate) struct FlashBlock {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct EmbedBlock {
     pub table: u64,
     pub tokens: u64,
@@ -331,6 +490,14 @@ pub(crate) struct PickBlock {
     pub tickets: u64,
     pub mailbox: u64,
     pub blocks: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct PlainBlock {
+    pub input: u64,
+    pub output: u64,
+    pub columns: u32,
     pub padding: u32,
 }
 

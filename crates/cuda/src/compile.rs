@@ -20,12 +20,21 @@ const PRODUCT: &str = include_str!("kernels/product.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
+const UNITS: &str = include_str!("kernels/units.cuh");
+const SEVERAL: &str = include_str!("kernels/several.cu");
+const EXPERTS: &str = include_str!("kernels/experts.cu");
+const SETTLE: &str = include_str!("kernels/settle.cu");
+const TAGGED: &str = include_str!("kernels/tagged.cuh");
+const RING: &str = include_str!("kernels/ring.cuh");
+const TOKEN: &str = include_str!("kernels/token.cu");
 
 /// One kernel source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Matrix times few rows.
+    /// Matrix times one row.
     Product,
+    /// Matrix times several rows.
+    Several,
     /// Attention of single rows.
     Attention,
     /// Keys and values into the cache.
@@ -42,13 +51,22 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 7] =
-        [Source::Product, Source::Attention, Source::Heads, Source::Rows, Source::Gemm, Source::Flash, Source::Token];
+    pub const ALL: [Source; 8] = [
+        Source::Product,
+        Source::Several,
+        Source::Attention,
+        Source::Heads,
+        Source::Rows,
+        Source::Gemm,
+        Source::Flash,
+        Source::Token,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Source::Product => "product",
+            Source::Several => "several",
             Source::Attention => "attention",
             Source::Heads => "heads",
             Source::Rows => "rows",
@@ -61,12 +79,13 @@ impl Source {
     fn parts(self) -> &'static [&'static str] {
         match self {
             Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Attention => &[COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, EXPERTS, SETTLE],
+            Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
-            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, ATTENTION, ROWS, include_str!("kernels/token.cu")],
+            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, TENSOR, ATTENTION, ROWS, TAGGED, RING, TOKEN],
         }
     }
 }

@@ -113,21 +113,24 @@ impl Device {
     /// Launches a kernel. `params` is the kernel's one parameter.
     pub(crate) fn launch<P>(&self, call: Call<'_>, arguments: Arguments, params: &P) -> Result<(), Error> {
         self.inner.bind()?;
-        let mut attribute: sys::CUlaunchAttribute = {
-            // SAFETY: the attribute is plain data for which zeros are valid.
+        let mut attributes: [sys::CUlaunchAttribute; 2] = {
+            // SAFETY: attributes are plain data for which zeros are valid.
             unsafe { std::mem::zeroed() }
         };
-        match call.start {
-            Start::Early => {
-                attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-                attribute.value.programmaticStreamSerializationAllowed = 1;
+        let [first, second] = &mut attributes;
+        // Cards before 9.0 know neither dependent launches nor clusters.
+        let is_new = self.inner.facts.capability.0 >= 9;
+        let count = match call.start {
+            Start::Early | Start::Clustered => {
+                first.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                first.value.programmaticStreamSerializationAllowed = 1;
+                second.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+                second.value.clusterDim =
+                    sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: call.grid.0, y: 1, z: 1 };
+                if is_new { 1 + u32::from(call.start == Start::Clustered) } else { 0 }
             }
-            Start::Together => {
-                attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-                attribute.value.cooperative = 1;
-            }
-            Start::Plain => {}
-        }
+            Start::Plain => 0,
+        };
         let (x, y, z) = call.grid;
         let config = sys::CUlaunchConfig {
             gridDimX: x,
@@ -138,13 +141,8 @@ impl Device {
             blockDimZ: 1,
             sharedMemBytes: call.shared_bytes as u32,
             hStream: self.inner.stream,
-            attrs: &mut attribute,
-            // Cards before 9.0 do not know dependent launches.
-            numAttrs: u32::from(match call.start {
-                Start::Early => self.inner.facts.capability.0 >= 9,
-                Start::Together => true,
-                Start::Plain => false,
-            }),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count,
         };
         let mut pointers = [std::ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if let Some(kept) = self.recording().as_mut() {
@@ -180,8 +178,8 @@ pub(crate) enum Start {
     Plain,
     /// Perhaps before the kernel before has ended; it waits by itself.
     Early,
-    /// When there is room for all of them at once.
-    Together,
+    /// The same, and blocks along the first dimension of the grid may read each other's shared memory.
+    Clustered,
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.

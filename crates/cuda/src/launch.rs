@@ -2,9 +2,11 @@
 //!
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
+mod experts;
 mod products;
 mod program;
 mod prompts;
+mod several;
 
 use crate::arguments::*;
 use crate::compile::{Source, architecture_option, compile};
@@ -19,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 use program::Script;
 pub use program::{Program, READINGS};
+pub use several::quantised_bytes;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -26,10 +29,12 @@ pub const PICK_ROWS_MAX: usize = 32;
 pub const PICK_RING: usize = 4;
 /// Most parts the positions of a row are cut into by [`Kernels::attention`].
 pub const SPLITS: usize = 64;
+/// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
+const CHUNK_MIN: usize = 256;
 /// Longest head.
 const HEAD_MAX: usize = 128;
-/// Most query heads in a block of attention; more would not fit in its registers.
-const GROUP_MAX: usize = 2;
+/// Most query heads in a block of attention: half of the rows of a tensor core's product.
+const GROUP_MAX: usize = 8;
 
 /// What kernels are compiled for.
 #[derive(Clone, Debug)]
@@ -53,25 +58,42 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
-    /// The definitions a source is compiled with; `rows` is for products.
-    pub fn definitions(&self, source: Source, rows: usize) -> Vec<String> {
+    /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key
+    /// and value, statistics, and the sums of all warps.
+    fn attention_bytes(&self) -> usize {
+        let (group, head) = (self.group(), self.head);
+        let queries = 2 * head.div_ceil(32) * 512;
+        let sums = 16 * group * head * 4;
+        let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
+        queries + 4 * head + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32
+    }
+
+    /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
+    pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
         formats.sort();
         formats.dedup();
         let head = format!("HEAD={}", self.head);
+        let (group, bytes) = (self.group(), self.attention_bytes());
+        let attention = [head.clone(), format!("GROUP={group}"), format!("ATTENTION_BYTES={bytes}")];
         match source {
             Source::Product => {
-                formats.extend([format!("ROWS={rows}"), format!("DEPTH={}", products::depth(rows))]);
+                formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
+                formats
+            }
+            Source::Several => {
+                let depth = format!("DEPTH={}", several::depth(tiles));
+                formats.extend(["ROWS=1".to_owned(), format!("TILES={tiles}"), depth]);
                 formats
             }
             Source::Rows | Source::Gemm => formats,
-            Source::Attention => vec![head, format!("GROUP={}", self.group())],
+            Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (pair, depth) = program::ring(&self.formats);
-                let ring = [format!("PAIR_BYTES={pair}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                let (stage, depth) = (program::STAGE_BYTES, program::depth(self));
+                let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
-                formats.into_iter().chain(ring).chain([head, format!("GROUP={}", self.group())]).collect()
+                formats.into_iter().chain(ring).chain(attention).collect()
             }
         }
     }
@@ -81,7 +103,10 @@ impl KernelsOptions {
 pub struct Kernels {
     device: Device,
     options: KernelsOptions,
-    products: Vec<products::Products>,
+    products: products::Products,
+    /// By number of tiles.
+    several: Vec<several::Several>,
+    experts: experts::Experts,
     attention: Function,
     store_heads: Function,
     embed: Function,
@@ -105,16 +130,16 @@ impl Kernels {
         if let Some(format) = options.formats.iter().find(|&&format| !pack::is_supported(format)) {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
-        let products = products::ROWS.map(|rows| (Source::Product, rows));
+        let several = several::TILES.map(|tiles| (Source::Several, tiles));
         let whole = device.facts().capability.0 >= 9;
-        let others = Source::ALL.into_iter().filter(|&source| source != Source::Product).map(|source| (source, 0));
+        let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
-        let wanted: Vec<(Source, usize)> = products.into_iter().chain(others).collect();
+        let wanted: Vec<(Source, usize)> = several.into_iter().chain(others).collect();
         let architecture = architecture_option(device.facts().capability);
         let compiled = std::thread::scope(|scope| {
             let (options, architecture) = (&options, &architecture);
-            let start = |(source, rows): &(Source, usize)| {
-                let (source, definitions) = (*source, options.definitions(*source, *rows));
+            let start = |(source, tiles): &(Source, usize)| {
+                let (source, definitions) = (*source, options.definitions(*source, *tiles));
                 scope.spawn(move || compile(source, &definitions, architecture))
             };
             let threads: Vec<_> = wanted.iter().map(start).collect();
@@ -122,16 +147,20 @@ impl Kernels {
         });
         let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
         let mut next = || modules.next().expect("one module for each that was wanted");
-        let products = products::ROWS
-            .iter()
-            .map(|&rows| products::Products::new(device, rows, &next()?))
-            .collect::<Result<_, Error>>()?;
+        let modules_of_several = [next()?, next()?, next()?];
+        let several = several::TILES.iter().zip(&modules_of_several);
+        let several = several.map(|(&tiles, module)| several::Several::new(device, tiles, module));
+        let several = several.collect::<Result<_, Error>>()?;
+        let experts = experts::Experts::new(device, &modules_of_several[0])?;
+        let products = products::Products::new(device, &next()?)?;
         let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
         let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
         let plain = |module: &Module, name| module.function(device, name, false);
         Ok(Kernels {
             products,
-            attention: plain(&attention, "attention")?,
+            several,
+            experts,
+            attention: attention.function(device, "attention", true)?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
             pick: plain(&rows, "pick")?,
@@ -167,8 +196,13 @@ impl Kernels {
             store: u32::from(call.store),
             padding: 0,
         };
-        let grid = (SPLITS as u32, (heads / self.options.group()) as u32, rows as u32);
-        self.launch("attention", &self.attention, grid, 512, 0, a, &params)
+        if let Some(script) = self.script().as_mut() {
+            return script.attention(params, a);
+        }
+        // Blocks without positions would end at once, but starting them takes time.
+        let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, SPLITS);
+        let grid = (splits as u32, (heads / self.options.group()) as u32, rows as u32);
+        self.launch("attention", &self.attention, grid, 512, self.options.attention_bytes(), a, &params)
     }
 
     /// Keys and values into the cache; queries made ready.
@@ -197,6 +231,9 @@ impl Kernels {
             supers: pack::supers(table.columns) as u32,
             padding: 0,
         };
+        if let Some(script) = self.script().as_mut() {
+            return script.embed(params, a);
+        }
         self.launch("embed", &self.embed, (rows as u32, 1, 1), 128, 0, a, &params)
     }
 
@@ -216,6 +253,9 @@ impl Kernels {
             blocks: blocks as u32,
             padding: 0,
         };
+        if let Some(script) = self.script().as_mut() {
+            return script.pick(params, a);
+        }
         self.launch("pick", &self.pick, (rows as u32, 1, 1), 256, 0, a, &params)
     }
 
@@ -277,10 +317,14 @@ impl Kernels {
         arguments: Arguments,
         params: &P,
     ) -> Result<(), Error> {
-        if let Some(script) = self.script().as_mut() {
-            return script.add(name, grid, shared_bytes, arguments, params);
+        if self.script().is_some() {
+            return Err(Error::Unsupported(format!("`{name}` in a program")));
         }
-        let start = if name == "random_weights" { Start::Plain } else { Start::Early };
+        let start = match name {
+            "random_weights" => Start::Plain,
+            "settle" => Start::Clustered,
+            _ => Start::Early,
+        };
         self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)
     }
 

@@ -49,9 +49,9 @@ fn every_kernel_compiles_for_every_architecture() {
     println!("NVRTC {:?}", nvrtc_version().unwrap());
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
-    let check = |source: Source, formats: &[Format], rows, (head, heads, kv_heads), architecture: &str| {
+    let check = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), architecture: &str| {
         let options = KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, times: false };
-        let code = compile(source, &options.definitions(source, rows), architecture).unwrap();
+        let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
     };
     // The shapes of the models in the catalogue and of the self test.
@@ -65,8 +65,11 @@ fn every_kernel_compiles_for_every_architecture() {
         for source in [Source::Product, Source::Rows, Source::Gemm] {
             check(source, &all, 1, shapes[0], architecture);
         }
-        check(Source::Product, &mix, 8, shapes[0], architecture);
+        for tiles in [1, 2, 4] {
+            check(Source::Several, &mix, tiles, shapes[0], architecture);
+        }
     }
+    check(Source::Several, &all, 2, shapes[0], "sm_80");
     check(Source::Token, &mix, 1, shapes[0], "sm_90");
     check(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90");
 }

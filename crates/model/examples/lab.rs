@@ -9,13 +9,83 @@ fn median(mut v: Vec<f64>) -> f64 {
     v[v.len() / 2]
 }
 
+/// Where the time of a step went.
+fn print_times(card: &CudaModel, depth: usize) {
+    let t = card.times().unwrap();
+    let n = ::cuda::READINGS;
+    let sms = card.card().multiprocessors as usize;
+    println!("  at {depth}: us until asked, seen, ready, summed, done (mean over blocks with work), whole phase");
+    for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
+        let mut parts = vec![0.0; n];
+        let mut count = 0.0;
+        for layer in 4..24 {
+            for block in 0..sms {
+                let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
+                let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
+                // A block without work only noted begin and end.
+                if r[1] < r[0] {
+                    continue;
+                }
+                for i in 0..n - 1 {
+                    parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
+                }
+                parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
+                count += 1.0;
+            }
+        }
+        let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
+        println!("  {name:10} {}", text.join(" "));
+    }
+    let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
+    let last = t.len() / sms / n - 1;
+    let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1980.0;
+    println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
+    println!(
+        "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
+        (r(last, 5) - r(0, 0)) / 1980.0,
+        (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
+        (r(0, 5) - r(0, 0)) / 1980.0
+    );
+}
+
+/// The steps of a recorded run on the CPU (client.rs, 294 lines, one function changed, the old file as prediction: results of
+/// 2026-11-15): 2,353 tokens after a prompt of 3,101 in 201 steps with 2,168 drafted tokens, 2,142 of them accepted, and 10
+/// plain ones. The steps are the card's, their sizes and what they accepted are replayed; the engine is not in it.
+fn edit(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
+    let mut picks = Vec::new();
+    let mut rates = Vec::new();
+    for _ in 0..4 {
+        let (mut position, mut drafted, mut accepted) = (3101, 0, 0);
+        let begun = Instant::now();
+        for step in 0..211 {
+            let plain = step % 21 == 20;
+            let draft = if plain { 0 } else { 10 + usize::from(drafted < (step + 1) * 2168 / 211) };
+            let kept = if plain { 0 } else { draft - usize::from(step % 8 == 3) };
+            let chunk = Chunk { tokens: &tokens[..draft + 1], start: position, blocks, want: Want::All };
+            card.pick(&[chunk], &mut picks).unwrap();
+            position += kept + 1;
+            (drafted, accepted) = (drafted + draft, accepted + kept);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        rates.push((position - 3101) as f64 / seconds);
+        println!(
+            "  edit replayed: {drafted} drafted, {accepted} accepted, {} tokens in {:.0} ms",
+            position - 3101,
+            seconds * 1e3
+        );
+    }
+    println!("  edit replayed: {:.0} tok/s (median of 4, the first records graphs)", median(rates));
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|a| a == "selftest") {
+    if args.iter().any(|a| a == "selftest" || a == "several") {
         let device = ::cuda::Device::open(0).unwrap();
         println!("{:?} nvrtc {:?}", device.facts(), ::cuda::nvrtc_version());
         let begun = Instant::now();
-        let outcomes = ::cuda::selftest::selftest(&device).unwrap();
+        let all = args.iter().any(|a| a == "selftest");
+        let run = if all { ::cuda::selftest::selftest } else { ::cuda::selftest::selftest_of_several };
+        let outcomes = run(&device).unwrap();
         let failed: Vec<_> = outcomes.iter().filter(|o| !o.passed()).collect();
         println!("selftest {} cases, {} failed, {:?}", outcomes.len(), failed.len(), begun.elapsed());
         for o in failed.iter().take(40) {
@@ -57,38 +127,17 @@ fn main() {
             }
             median(rates)
         };
-        let rate = decode(&mut card, 0, &mut picks);
+        let rate = if args.iter().any(|a| a.starts_with("only=")) { 1.0 } else { decode(&mut card, 0, &mut picks) };
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
-        let t = card.times().unwrap();
-        if !t.is_empty() {
-            let n = ::cuda::READINGS;
-            let sms = card.card().multiprocessors as usize;
-            println!("  kind: us of issue, wait, prepare, stream, finish (mean over blocks), whole phase");
-            for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
-                let mut parts = vec![0.0; n];
-                let mut count = 0.0;
-                for layer in 4..24 {
-                    for block in 0..sms {
-                        let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
-                        let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
-                        for i in 0..n - 1 {
-                            parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
-                        }
-                        parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
-                        count += 1.0;
-                    }
+        if args.iter().any(|a| a == "times") {
+            for depth in [100, 1000, 32_000] {
+                for i in 0..3 {
+                    let chunk = Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last };
+                    card.pick(&[chunk], &mut picks).unwrap();
                 }
-                let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
-                println!("  {name:10} {}", text.join(" "));
+                card.synchronize().unwrap();
+                print_times(&card, depth);
             }
-            let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
-            let last = t.len() / sms / n - 1;
-            println!(
-                "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
-                (r(last, 5) - r(0, 0)) / 1980.0,
-                (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
-                (r(0, 5) - r(0, 0)) / 1980.0
-            );
         }
         if args.iter().any(|a| a == "short") {
             continue;
@@ -101,16 +150,50 @@ fn main() {
             }
             println!("  decode with logits to the host: {:.0} tok/s", 64.0 / begun.elapsed().as_secs_f64());
         }
-        for rows in [2, 4, 8, 16, 32] {
+        if args.iter().any(|a| a == "edit") {
+            edit(&mut card, &blocks, &tokens);
+            continue;
+        }
+        let only = args.iter().find_map(|a| a.strip_prefix("only=")?.parse::<usize>().ok());
+        let steps: Vec<usize> = only.map_or_else(|| vec![2, 4, 8, 16, 32], |rows| vec![rows]);
+        for start in [0, 400, 4000] {
+            for &rows in &steps {
+                let mut times = Vec::new();
+                for _ in 0..20 {
+                    let begun = Instant::now();
+                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All };
+                    card.pick(&[chunk], &mut picks).unwrap();
+                    times.push(begun.elapsed().as_secs_f64());
+                }
+                let t = median(times);
+                println!("  step of {rows} at {start}: {:.0} us, {:.0} rows/s", t * 1e6, rows as f64 / t);
+            }
+        }
+        for sequences in [4, 16, 32] {
             let mut times = Vec::new();
-            for _ in 0..20 {
+            let mut next = vec![11; sequences];
+            for i in 0..200 {
                 let begun = Instant::now();
-                let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks: &blocks, want: Want::All };
-                card.pick(&[chunk], &mut picks).unwrap();
+                let batch: Vec<Chunk<'_>> = next
+                    .chunks(1)
+                    .enumerate()
+                    .map(|(s, token)| Chunk {
+                        tokens: token,
+                        start: 64 + i,
+                        blocks: &blocks[s * 32..][..32],
+                        want: Want::Last,
+                    })
+                    .collect();
+                card.pick(&batch, &mut picks).unwrap();
+                next = picks.iter().map(|&token| token.min(150_000)).collect();
                 times.push(begun.elapsed().as_secs_f64());
             }
-            let t = median(times);
-            println!("  step of {rows}: {:.0} us, {:.0} rows/s", t * 1e6, rows as f64 / t);
+            let whole: f64 = times[50..].iter().sum();
+            let rate = (150 * sequences) as f64 / whole;
+            println!("  {sequences} sequences: {:.0} us a step, {rate:.0} tok/s", whole / 150.0 * 1e6);
+        }
+        if args.iter().any(|a| a == "rows") || only.is_some() {
+            continue;
         }
         for rows in [128, 512, 2048] {
             let mut times = Vec::new();

@@ -159,7 +159,13 @@ impl Loader<'_> {
     }
 
     /// The matrices of a tensor that holds one for each expert.
-    fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Vec<Wanted>, LoadError> {
+    pub(crate) fn stacked(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<Wanted>, LoadError> {
         let tensor = self.tensor(name, &[columns, rows, count])?;
         let shape = Shape { format: tensor.kind, rows, columns };
         let bytes = (rows * shape.format.row_bytes(columns)) as u64;

@@ -80,6 +80,33 @@ fn scaled_positions_agree_with_the_cpu() {
 }
 
 #[test]
+fn experts_agree_with_the_cpu() {
+    let prompt = tokens(100);
+    for format in [Format::Q4_K, Format::Q6_K, Format::Q5_0] {
+        let tiny = Tiny { architecture: "qwen3moe", format, ..Tiny::default() };
+        let Some((mut cpu, mut card)) = load(&tiny) else { return };
+        let expected = read(&mut cpu, &prompt, &[100]);
+        for pieces in [1, 5, 32] {
+            let error = normalised_error(&read(&mut card, &prompt, &[pieces]), &expected);
+            println!("experts {} in pieces of {pieces}: {error:.4}", format.name());
+            assert!(error < BOUND, "{} in pieces of {pieces}: {error}", format.name());
+        }
+    }
+}
+
+#[test]
+fn cutting_steps_through_experts_changes_no_bit() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen3moe", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(70);
+    let single = read(&mut card, &prompt, &[1]);
+    for pieces in [&[2][..], &[8], &[9], &[31, 1], &[32]] {
+        assert!(read(&mut card, &prompt, pieces) == single, "pieces of {pieces:?} changed a bit");
+    }
+}
+
+#[test]
 fn cutting_short_steps_changes_no_bit_and_neither_does_cutting_long_ones() {
     let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
         return;

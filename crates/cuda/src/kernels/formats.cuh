@@ -41,7 +41,8 @@ struct Block {
     float m;
 };
 
-template <int F>
+// RAISED leaves the high nibbles of formats with four bits where they stand, sixteen times too large.
+template <int F, bool RAISED = false>
 __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
     typedef Layout<F> L;
     Block b;
@@ -77,7 +78,7 @@ __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         b.q[i] = words[i] & 0x0f0f0f0f;
-        b.q[i + 4] = (words[i] >> 4) & 0x0f0f0f0f;
+        b.q[i + 4] = RAISED ? words[i] & 0xf0f0f0f0 : (words[i] >> 4) & 0x0f0f0f0f;
     }
     if (L::fifth_bit) {
         u32 bits = *(const u32*)(low + 512 + lane * 4);

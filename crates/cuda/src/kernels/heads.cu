@@ -20,10 +20,10 @@ extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_const
     u32 position = s.positions[row];
     if (item < s.heads) {
         if (!p.queries) return;
-        finish_head(s, x, s.q_norm, position, s.scale, staged[warp]);
+        finish_head(s, load_head(x), s.q_norm, load_turn(s, position), s.scale, staged[warp]);
         store_half_head(p.queries + ((u64)row * s.heads + item) * HEAD, staged[warp]);
     } else if (item < s.heads + s.kv_heads) {
-        finish_head(s, x, s.k_norm, position, 1.0f, staged[warp]);
+        finish_head(s, load_head(x), s.k_norm, load_turn(s, position), 1.0f, staged[warp]);
         store_half_head(cached(s, table_of(s, row), position, 0, item - s.heads), staged[warp]);
     } else {
         store_half_head(cached(s, table_of(s, row), position, 1, item - s.heads - s.kv_heads), x);

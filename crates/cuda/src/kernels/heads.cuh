@@ -33,49 +33,82 @@ __device__ __forceinline__ u16* cached(const Heads& p, const u32* table, u32 pos
     return (u16*)(p.cache + block * p.block_bytes + part);
 }
 
-// One warp: reads a head, normalises it where a weight is given, rotates and scales it, and leaves it in `out`.
-__device__ __forceinline__ void
-finish_head(const Heads& p, const float* x, const float* norm, u32 position, float scale, float* out) {
+// A lane's part of a head: elements lane, lane + 32 and so on.
+#define HEAD_EACH ((HEAD + WARP - 1) / WARP)
+struct HeadPart {
+    float v[HEAD_EACH];
+};
+
+// A lane's part of a position's angles: pairs lane, lane + 32 and so on. Read early, because they may be far away.
+struct Turn {
+    float2 pairs[(HEAD / 2 + WARP - 1) / WARP];
+};
+
+__device__ __forceinline__ HeadPart load_head(const float* x) {
     int lane = threadIdx.x % WARP;
-    constexpr int EACH = (HEAD + WARP - 1) / WARP;
-    float v[EACH];
-    float squares = 0.0f;
+    HeadPart h;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int c = i * WARP + lane;
-        v[i] = c < HEAD ? __ldcg(x + c) : 0.0f;
-        squares = __fmaf_rn(v[i], v[i], squares);
-    }
-    if (norm) {
-        squares = warp_sum(squares);
-        float factor = __fdiv_rn(1.0f, __fsqrt_rn(squares / HEAD + p.epsilon));
+    for (int i = 0; i < HEAD_EACH; i++) h.v[i] = i * WARP + lane < HEAD ? __ldcg(x + i * WARP + lane) : 0.0f;
+    return h;
+}
+
+__device__ __forceinline__ Turn load_turn(const Heads& p, u32 position) {
+    Turn turn;
+    u32 pairs = p.dimensions / 2, i = threadIdx.x % WARP;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            int c = i * WARP + lane;
-            if (c < HEAD) v[i] *= factor * norm[c];
-        }
+    for (float2& pair : turn.pairs) {
+        pair = i < pairs ? p.angles[(u64)position * pairs + i] : make_float2(1.0f, 0.0f);
+        i += WARP;
     }
+    return turn;
+}
+
+// One warp: leaves a head as it is in `out`.
+__device__ __forceinline__ void store_head(const HeadPart& h, float* out) {
+    int lane = threadIdx.x % WARP;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        int c = i * WARP + lane;
-        if (c < HEAD) out[c] = v[i];
+    for (int i = 0; i < HEAD_EACH; i++) {
+        if (i * WARP + lane < HEAD) out[i * WARP + lane] = h.v[i];
     }
-    __syncwarp();
-    u32 pairs = p.dimensions / 2;
-    for (u32 i = lane; i < pairs; i += WARP) {
-        u32 first = p.neighbours ? 2 * i : i, second = p.neighbours ? 2 * i + 1 : i + pairs;
-        float2 angle = p.angles[(u64)position * pairs + i];
-        float a = out[first], b = out[second];
-        out[first] = (a * angle.x - b * angle.y) * scale;
-        out[second] = (a * angle.y + b * angle.x) * scale;
-    }
-    for (u32 c = p.dimensions + lane; c < HEAD; c += WARP) out[c] *= scale;
     __syncwarp();
 }
 
-// One warp: a head as it is.
-__device__ __forceinline__ void copy_head(const float* x, float* out) {
-    for (int c = threadIdx.x % WARP; c < HEAD; c += WARP) out[c] = __ldcg(x + c);
+// One warp: normalises a head where a weight is given, rotates and scales it, and leaves it in `out`.
+__device__ __forceinline__ void
+finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, float scale, float* out) {
+    int lane = threadIdx.x % WARP;
+    if (norm) {
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < HEAD_EACH; i++) squares = __fmaf_rn(h.v[i], h.v[i], squares);
+        squares = warp_sum(squares);
+        float factor = __fdiv_rn(1.0f, __fsqrt_rn(squares / HEAD + p.epsilon));
+#pragma unroll
+        for (int i = 0; i < HEAD_EACH; i++) {
+            if (i * WARP + lane < HEAD) h.v[i] *= factor * norm[i * WARP + lane];
+        }
+    }
+    u32 pairs = p.dimensions / 2;
+    auto rotate = [&](float& a, float& b, float2 angle) {
+        float first = __fmul_rn(__fmaf_rn(a, angle.x, -__fmul_rn(b, angle.y)), scale);
+        b = __fmul_rn(__fmaf_rn(a, angle.y, __fmul_rn(b, angle.x)), scale);
+        a = first;
+    };
+    if (HEAD % 64 == 0 && p.dimensions == HEAD && !p.neighbours) {
+        // A lane has both elements of its pairs.
+#pragma unroll
+        for (int i = 0; i < HEAD_EACH / 2; i++) rotate(h.v[i], h.v[i + HEAD_EACH / 2], turn.pairs[i]);
+        store_head(h, out);
+        return;
+    }
+    store_head(h, out);
+    u32 i = lane;
+#pragma unroll
+    for (const float2& angle : turn.pairs) {
+        if (i < pairs) rotate(out[p.neighbours ? 2 * i : i], out[p.neighbours ? 2 * i + 1 : i + pairs], angle);
+        i += WARP;
+    }
+    for (u32 c = p.dimensions + lane; c < HEAD; c += WARP) out[c] *= scale;
     __syncwarp();
 }
 

@@ -1,6 +1,6 @@
-// Matrix times few rows: the loop where a decoded token's time goes.
+// Matrix times one row, as a kernel of its own: what `token.cu` does in one kernel for all, and `several.cu` for more rows.
 //
-//   out[m][n] = sum_k W[n][k] * x[m][k]     m < ROWS (compiled for 1, 2, 4 or 8), x optionally normalised first
+//   out[m][n] = sum_k W[n][k] * x[m][k]     m < ROWS (compiled for 1), x optionally normalised first
 //
 // Bytes: the packed weights, once. Work: one dp4a per four weights and row; 60 instructions per chunk and warp at ROWS = 1.
 //

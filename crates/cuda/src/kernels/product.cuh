@@ -47,35 +47,48 @@ __device__ __forceinline__ void load_8(const float* x, u32 at, u32 columns, floa
     }
 }
 
+// What a lane has of a quantised super-block: eight values, and in the first lane of each block of 32 its facts.
+struct Quants {
+    u32 words[2];
+    float scale;
+    int sums[2];          // Of the block's halves.
+};
+
 // Scales and rounding are the CPU's: one scale per 256 columns, or a half-precision one per 32.
-__device__ __forceinline__ void quantise_super(const float* v, int lane, bool wide, i8* quants, uint2* facts) {
+__device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
     float largest = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(v[i]));
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     if (wide) {
-#pragma unroll
-        for (int step = 4; step < 32; step *= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
+        // Floats without a sign are ordered as integers are.
+        largest = __uint_as_float(__reduce_max_sync(FULL, __float_as_uint(largest)));
+    } else {
+        largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     }
     float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
+    Quants own = {};
     int sum = 0;
-    u32 words[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         int q = __float2int_rn(__fmul_rn(v[i], inverse));
         sum += q;
-        words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
+        own.words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
     }
-    int j = lane / 4, part = lane % 4;
-    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(words[0], words[1]);
     sum += __shfl_xor_sync(FULL, sum, 1);
-    int other = __shfl_xor_sync(FULL, sum, 2);
+    own.sums[0] = sum;
+    own.sums[1] = __shfl_xor_sync(FULL, sum, 2);
+    if (wide) own.scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
+    else own.scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
+    return own;
+}
+
+__device__ __forceinline__ void quantise_super(const float* v, int lane, bool wide, i8* quants, uint2* facts) {
+    Quants own = quantise_8(v, wide);
+    int j = lane / 4, part = lane % 4;
+    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(own.words[0], own.words[1]);
     if (part == 0) {
-        float scale;
-        if (wide) scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
-        else scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
-        facts[j] = make_uint2(__float_as_uint(scale), (u32)(sum & 0xffff) | (u32)other << 16);
+        facts[j] = make_uint2(__float_as_uint(own.scale), (u32)(own.sums[0] & 0xffff) | (u32)own.sums[1] << 16);
     }
 }
 
@@ -115,19 +128,39 @@ __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x
     __syncthreads();
 }
 
+// Four unsigned times four signed bytes.
+__device__ __forceinline__ int dp4a_unsigned(u32 a, u32 b, int sum) {
+    int result;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+    return result;
+}
+
 template <int F>
 __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u32 supers, Quantised x, float* sums) {
-    Block b = read_block<F>(chunk, lane);
+    // Dividing a sum by sixteen is cheaper than shifting every word.
+    constexpr bool RAISED = F == Q4_0 || F == Q4_1 || F == Q4_K;
+    Block b = read_block<F, RAISED>(chunk, lane);
     int j = lane % 8;
 #pragma unroll
     for (int m = 0; m < ROWS; m++) {
         const i8* quants = x.quants + (u64)(m * supers + super) * SUPER + j * 16;
         uint4 a = *(const uint4*)quants, c = *(const uint4*)(quants + 128);
         uint2 facts = x.facts[(m * supers + super) * 8 + j];
-        int first = __dp4a(b.q[0], (int)a.x, 0), second = __dp4a(b.q[4], (int)c.x, 0);
-        first = __dp4a(b.q[1], (int)a.y, first), second = __dp4a(b.q[5], (int)c.y, second);
-        first = __dp4a(b.q[2], (int)a.z, first), second = __dp4a(b.q[6], (int)c.z, second);
-        first = __dp4a(b.q[3], (int)a.w, first), second = __dp4a(b.q[7], (int)c.w, second);
+        int first = __dp4a(b.q[0], (int)a.x, 0), second = 0;
+        first = __dp4a(b.q[1], (int)a.y, first);
+        first = __dp4a(b.q[2], (int)a.z, first);
+        first = __dp4a(b.q[3], (int)a.w, first);
+        if (RAISED) {
+            second = dp4a_unsigned(b.q[4], c.x, 0);
+            second = dp4a_unsigned(b.q[5], c.y, second);
+            second = dp4a_unsigned(b.q[6], c.z, second);
+            second = dp4a_unsigned(b.q[7], c.w, second) >> 4;
+        } else {
+            second = __dp4a(b.q[4], (int)c.x, 0);
+            second = __dp4a(b.q[5], (int)c.y, second);
+            second = __dp4a(b.q[6], (int)c.z, second);
+            second = __dp4a(b.q[7], (int)c.w, second);
+        }
         int sum_0 = (short)(facts.y & 0xffff), sum_1 = (short)(facts.y >> 16);
         int whole = b.scale[0] * (first - Layout<F>::zero * sum_0) + b.scale[1] * (second - Layout<F>::zero * sum_1);
         float term = __fmul_rn(b.d, (float)whole);

@@ -14,7 +14,14 @@ extern "C" __global__ void __launch_bounds__(256) pick(const __grid_constant__ P
     __shared__ u64 best[8];
     let_next_start();
     wait_for_previous();
-    pick_row<8>(p, blockIdx.x, best);
+    u64 own = best_candidate(p, blockIdx.x, threadIdx.x, 256);
+    if (threadIdx.x % WARP == 0) best[threadIdx.x / WARP] = own;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 1; w < 8; w++) {
+        if (best[w] > own) own = best[w];
+    }
+    publish(p, blockIdx.x, own);
 }
 
 struct Norm {

@@ -34,11 +34,10 @@ struct Pick {
     u32 blocks;
 };
 
-// A block picks for one row. A row with something that is not a number gives the token 0xffffffff.
-template <int WARPS>
-__device__ __forceinline__ void pick_row(const Pick& p, u32 row, u64* best) {
+// The best of a row's candidates that are this thread's warp's. All lanes get it.
+__device__ __forceinline__ u64 best_candidate(const Pick& p, u32 row, u32 first, u32 step) {
     u64 own = 0;
-    for (u32 i = threadIdx.x; i < p.blocks; i += blockDim.x) {
+    for (u32 i = first; i < p.blocks; i += step) {
         u64 other = __ldcg(p.candidates + (u64)row * p.blocks + i);
         if (other > own) own = other;
     }
@@ -46,13 +45,12 @@ __device__ __forceinline__ void pick_row(const Pick& p, u32 row, u64* best) {
         u64 other = __shfl_xor_sync(FULL, own, step);
         if (other > own) own = other;
     }
-    if (threadIdx.x % WARP == 0) best[threadIdx.x / WARP] = own;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    for (int w = 1; w < WARPS; w++) {
-        if (best[w] > own) own = best[w];
-    }
-    u32 token = (own >> 32) == 0xffffffffu ? 0xffffffffu : 0xffffffffu - (u32)own;
+    return own;
+}
+
+// One thread makes a row's pick known. A row with something that is not a number gives the token 0xffffffff.
+__device__ __forceinline__ void publish(const Pick& p, u32 row, u64 best) {
+    u32 token = (best >> 32) == 0xffffffffu ? 0xffffffffu : 0xffffffffu - (u32)best;
     if (p.tokens) {
         p.tokens[row] = token == 0xffffffffu ? 0 : token;
         p.positions[row] += 1;

@@ -2,13 +2,11 @@
 //
 // A chain of kernels pays for every link: the last block of one must end and be seen to have ended, parameters and code
 // of the next are fetched anew, and its weights start moving late. Measured on an H200 (2026-11-15) that is 4 to 5 us
-// for each of 143 kernels, 1142 us per token of the 1.5B. Here one block per multiprocessor stays, and the phases are
-// separated by a counter in memory. Between its own part of a phase and the next phase's start a block fetches the
-// first weights of that next phase, so the memory is busy while the counter is waited for.
+// for each of 143 kernels, 1142 us per token of the 1.5B. One block per multiprocessor that stays, with a counter between
+// the phases and the next phase's weights fetched at the end of each: 1000 us. Here weights do not wait for phases at all
+// (`ring.cuh`), and results are handed on without a counter (`tagged.cuh`).
 //
-// Weights come in pairs of chunks, a ring of DEPTH pairs for each warp, through all phases. Chunks of a
-// block's tiles follow each other in memory, so a warp's next pair is an addition away. The sums are those of
-// `product.cu`, bit for bit: a step of several rows gives the same tokens.
+// The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.
 //
 // Needs compute capability 9.0 and all blocks on the card at once (a cooperative launch).
 
@@ -19,28 +17,62 @@
 #define OP_LOGITS 4
 #define OP_ATTENTION 5
 #define OP_PICK 6
+#define OP_PLAIN 7
 
-struct Op {
+// Ends a program without logits: the residual stream as plain floats.
+struct Plain {
+    const u64* input;
+    float* output;
+    u32 columns;
+};
+
+// What a phase is for one block; the host writes these. Inputs and outputs are tagged vectors; the tag is the phase's
+// number, counted over all launches.
+struct Job {
     u32 kind;
-    u32 padding[3];
-    union {
-        Embed embed;
-        Product product;
-        Attention attention;
-        Pick pick;
-        uint4 words[13];
-    };
+    u32 format;
+    u32 input_from;        // The phase of this launch that made the input, counted from 1.
+    u32 before_from;       // The one that made what the result is added to.
+    const u64* input;
+    const float* norm;
+    const float* bias;     // of this block's first row
+    u64* output;           // Logits are plain floats.
+    u64* candidates;
+    u32 tiles;             // of this block
+    u32 rows;              // of them that exist
+    u32 place;             // of the first in the output
+    u32 columns;
+    u32 supers;
+    u32 slices;
+    float epsilon;
+    u32 wide;              // How the input is quantised.
+    u32 padding[2];
+};
+
+// Parameters of the phases that are no products.
+union Op {
+    Embed embed;
+    Attention attention;
+    Pick pick;
+    Plain plain;
+    uint4 words[13];
 };
 
 struct Token {
+    Embed embed;
+    Heads heads;           // of any layer
     const Op* ops;
-    u32* barrier;          // Arrivals of blocks, ever; launches, ever.
+    const Job* jobs;       // [block][phase]
+    const Stretch* stretches;  // [block][phase]
+    u32* counters;         // Arrivals of blocks, ever; launches, ever.
     u64* times;            // Only when compiled with TIMES: clock readings, [phase][block][6].
     u32 count;
-    u32 ring_offset;       // of the ring in shared memory
+    u32 stretches_offset;  // in shared memory
+    u32 ring_offset;
+    u32 padding;
 };
 
-// Clock readings of a phase: begun, weights asked for, phase before done, input ready, sums done, all done.
+// Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
 #ifdef TIMES
 __device__ __forceinline__ void note(u64* times, u32 which) {
     if (threadIdx.x == 0) times[which] = clock64();
@@ -49,99 +81,71 @@ __device__ __forceinline__ void note(u64* times, u32 which) {
 __device__ __forceinline__ void note(u64*, u32) {}
 #endif
 
-// Where a warp is in its ring.
-struct Ring {
-    u32 data;              // Address of its first pair.
-    u32 slot;
+// What the ring is filled from.
+struct Weights {
+    const u8* ring;        // of this warp
+    const Stretch* stretches;
+    u32 count;             // of phases
 };
 
-// Every fetch is a group of copies, also an empty one, so that waiting is counting.
-__device__ __forceinline__ void ring_fill(const Ring& r, u32 slot, const u8* from, u32 bytes) {
-    u32 to = r.data + slot * PAIR_BYTES;
-#pragma unroll
-    for (u32 first = 0; first < PAIR_BYTES; first += WARP * 16) {
-        u32 at = first + threadIdx.x % WARP * 16;
-        if (at < bytes) copy_16(to + at, from + at);
-    }
-}
-
-// The pair in the current slot has arrived for all lanes.
-__device__ __forceinline__ void ring_wait() {
-    copies_wait<DEPTH - 1>();
-    __syncwarp();
-}
-
-__device__ __forceinline__ void ring_next(Ring& r) {
-    r.slot = r.slot == DEPTH - 1 ? 0 : r.slot + 1;
-}
-
-// All blocks have done the phase before. Called by all threads.
-__device__ __forceinline__ void phase_wait(const u32* arrivals, u32 target) {
-    if (threadIdx.x == 0) {
-        u32 seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrivals) : "memory");
-        } while ((int)(seen - target) < 0);
-    }
-    __syncthreads();
-}
-
-__device__ __forceinline__ void phase_done(u32* arrivals) {
-    __syncthreads();
-    // The barrier above orders the writes of all threads before this one's release.
-    if (threadIdx.x == 0) {
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrivals) : "memory");
-    }
-}
-
-// The same as `prepare` for one row, with loads ahead of their use. `early` is this lane's part of the norm's weight for
-// the first item, read before the wait.
-__device__ __forceinline__ void prepare_row(const Product& p, bool wide, Quantised x, float* squares, const float* early) {
-    constexpr int AHEAD = 3;
+// The same as `prepare` for one row of at most AHEAD super-blocks per warp, or of any number without a norm.
+template <int AHEAD, bool NORM>
+__device__ __forceinline__ void
+prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights& weights, Ring& ring, u64* times) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 supers = p.supers, columns = p.columns;
+    u32 supers = job.supers, columns = job.columns;
     for (u32 first = warp; first < supers; first += AHEAD * PRODUCT_WARPS) {
-        float v[AHEAD][8];
+        const u64* own = job.input + first * SUPER + lane * 2;
+        u32 at = first * SUPER + lane * 8;
+        constexpr u32 STEP = PRODUCT_WARPS * SUPER;
+        Eight seen[AHEAD];
+        float v[AHEAD][8], w[AHEAD][8];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) load_8(p.input, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, v[i]);
-        if (p.norm) {
+        for (int i = 0; i < AHEAD; i++) {
+            look_8(seen[i], own + i * STEP, at + i * STEP < columns);
+            if (NORM) load_8(job.norm, at + i * STEP, columns, w[i]);
+        }
+        note(times, 1);
+        // Time to fetch weights of later phases, while the input is on its way.
+        ring_refill(ring, weights.stretches, weights.count);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            settle_8(seen[i], own + i * STEP, tag, at + i * STEP < columns);
+#pragma unroll
+            for (int c = 0; c < 8; c++) v[i][c] = value_of(seen[i].seen[c]);
+        }
+        note(times, 2);
+        if (NORM) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (first + i * PRODUCT_WARPS >= supers) break;
                 float sum = 0.0f;
 #pragma unroll
                 for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
                 sum = warp_sum(sum);
-                if (lane == 0) squares[first + i * PRODUCT_WARPS] = sum;
+                if (lane == 0 && first + i * PRODUCT_WARPS < supers) squares[first + i * PRODUCT_WARPS] = sum;
             }
-            // With more items than warps times AHEAD the loop would meet this barrier unevenly; the host forbids it.
             __syncthreads();
             float total = 0.0f;
             for (u32 i = lane; i < supers; i += WARP) total += squares[i];
             total = warp_sum(total);
-            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + p.epsilon));
+            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
-                if (first + i * PRODUCT_WARPS >= supers) break;
-                float w[8];
-                if (i == 0) {
 #pragma unroll
-                    for (int c = 0; c < 8; c++) w[c] = early[c];
-                } else {
-                    load_8(p.norm, (first + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, w);
-                }
-#pragma unroll
-                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), w[c]);
+                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), w[i][c]);
             }
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             u32 item = first + i * PRODUCT_WARPS;
-            if (item < supers) quantise_super(v[i], lane, wide, x.quants + item * SUPER, x.facts + item * 8);
+            if (item < supers) quantise_super(v[i], lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
         }
     }
-    // A warp without items has to meet the barrier inside all the same.
-    if (p.norm && warp >= supers) __syncthreads();
+    if (warp >= supers) {
+        ring_refill(ring, weights.stretches, weights.count);
+        // A warp without items has to meet the barrier inside all the same.
+        if (NORM) __syncthreads();
+    }
     __syncthreads();
 }
 
@@ -152,52 +156,26 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, int lane,
     return sum[0];
 }
 
-// Which pair of chunks a warp fetches next. A run is what is contiguous: all chunks a block has of a matrix, its pairs
-// dealt out to the warps, or the chunks of one tile (`whole`), the tiles dealt out. A run's last pair may be half.
-struct Cursor {
-    const u8* weights;
-    const u8* second;
-    const u8* start;       // of the current run
-    u32 chunk;             // bytes
-    u32 run, pairs, runs, matrix_runs;
-    u32 at_run, at_pair, run_step, pair_step;
-};
-
-__device__ __forceinline__ void cursor_enter(Cursor& c) {
-    while (c.at_run < c.runs && c.at_pair >= c.pairs) c.at_pair -= c.pairs, c.at_run += c.run_step;
-    if (c.at_run >= c.runs) return;
-    bool up = c.at_run >= c.matrix_runs;
-    c.start = (up ? c.second : c.weights) + (u64)(up ? c.at_run - c.matrix_runs : c.at_run) * c.run * c.chunk;
-}
-
-__device__ __forceinline__ void cursor_fetch(Cursor& c, const Ring& ring, u32 slot) {
-    if (c.at_run < c.runs) {
-        u32 bytes = 2 * c.at_pair + 1 < c.run ? 2 * c.chunk : c.chunk;
-        ring_fill(ring, slot, c.start + (u64)c.at_pair * 2 * c.chunk, bytes);
-        c.at_pair += c.pair_step;
-        if (c.at_pair >= c.pairs) cursor_enter(c);
-    }
-    copies_commit();
-}
-
 // Works through a block's chunks and leaves sums in `partial`: one per chunk and row, or one per tile and row (`WHOLE`).
 template <int F, bool WHOLE>
-__device__ __forceinline__ void
-stream(Cursor& cursor, u32 supers, Quantised x, float* partial, const u8* ring_base, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 run = cursor.run, pairs = cursor.pairs, runs = cursor.runs;
+__device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, const Weights& weights, Ring& ring) {
+    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
+    u32 run = s.run, runs = s.runs, lane = ring.lane;
     if (WHOLE) {
-        for (u32 r = warp; r < runs; r += PRODUCT_WARPS) {
+#pragma unroll 1
+        for (u32 r = ring.warp; r < runs; r += PRODUCT_WARPS) {
             float sum[1] = {0.0f};
-            for (u32 super = 0; super < supers; super += 2) {
-                ring_wait();
-                const u8* chunk = ring_base + ring.slot * PAIR_BYTES;
-                advance<F>(chunk, super, lane, supers, x, sum);
-                if (super + 1 < supers) advance<F>(chunk + CHUNK, super + 1, lane, supers, x, sum);
-                __syncwarp();
-                cursor_fetch(cursor, ring, ring.slot);
-                ring_next(ring);
+#pragma unroll 1
+            for (u32 super = 0; super < supers; super += STAGE) {
+                const u8* chunk = ring_wait(ring, weights.ring);
+                if (super + STAGE <= supers) {
+#pragma unroll
+                    for (u32 i = 0; i < STAGE; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
+                } else {
+#pragma unroll 1
+                    for (u32 i = 0; super + i < supers; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
+                }
+                ring_next(ring, weights.stretches, weights.count);
             }
             float whole = sum[0];
             whole += __shfl_xor_sync(FULL, whole, 1);
@@ -206,202 +184,376 @@ stream(Cursor& cursor, u32 supers, Quantised x, float* partial, const u8* ring_b
             if (lane % 8 == 0) partial[r * 4 + lane / 8] = whole;
         }
     } else {
-        u32 pair = warp;
+        u32 first = run * ring.warp / PRODUCT_WARPS, last = run * (ring.warp + 1) / PRODUCT_WARPS;
+        u32 super_first = first % supers;
+        bool odd = lane & 1;
+#pragma unroll 1
         for (u32 r = 0; r < runs; r++) {
-            u32 super = pair * 2 % supers, step = 2 * PRODUCT_WARPS % supers;
-            for (; pair < pairs; pair += PRODUCT_WARPS) {
-                ring_wait();
-                const u8* chunk = ring_base + ring.slot * PAIR_BYTES;
-                u32 next = super + 1 == supers ? 0 : super + 1;
-                float a = chunk_sum<F>(chunk, super, lane, supers, x), b = 0.0f;
-                bool both = 2 * pair + 1 < run;
-                if (both) b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
-                __syncwarp();
-                cursor_fetch(cursor, ring, ring.slot);
-                ring_next(ring);
-                // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
-                bool odd = lane & 1;
-                float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
-                mine += __shfl_xor_sync(FULL, mine, 2);
-                mine += __shfl_xor_sync(FULL, mine, 4);
-                if (lane % 8 < 2 && (both || !odd)) partial[(r * run + 2 * pair + (lane & 1)) * 4 + lane / 8] = mine;
-                super += step;
-                if (super >= supers) super -= supers;
+            u32 super = super_first;
+            float* out = partial + r * run * 4 + lane / 8;
+#pragma unroll 1
+            for (u32 stage = first; stage < last; stage += STAGE) {
+                const u8* chunk = ring_wait(ring, weights.ring);
+                u32 end = min(stage + STAGE, last);
+#pragma unroll 1
+                for (u32 at = stage; at < end; at += 2, chunk += 2 * CHUNK) {
+                    u32 next = super + 1 == supers ? 0 : super + 1;
+                    // Where there is no second chunk its sum is of whatever stands there, and is left.
+                    float a = chunk_sum<F>(chunk, super, lane, supers, x);
+                    float b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
+                    // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
+                    float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
+                    mine += __shfl_xor_sync(FULL, mine, 2);
+                    mine += __shfl_xor_sync(FULL, mine, 4);
+                    if (lane % 8 < 2 && at + odd < end) out[(at + odd) * 4] = mine;
+                    bool both = at + 1 < end;
+                    super = both ? (next + 1 == supers ? 0 : next + 1) : next;
+                }
+                ring_next(ring, weights.stretches, weights.count);
             }
-            pair -= pairs;
         }
     }
 }
 
+// The same as `collected`, with more loads ahead of the chain of sums.
+__device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices) {
+    const float* own = partial + place * slices * 4 + r;
+    float sum = 0.0f;
+    u32 s = 0;
+#pragma unroll 1
+    for (; s + 12 <= slices; s += 12) {
+        float v[12];
+#pragma unroll
+        for (int i = 0; i < 12; i++) v[i] = own[(s + i) * 4];
+#pragma unroll
+        for (int i = 0; i < 12; i++) sum += v[i];
+    }
+#pragma unroll 6
+    for (; s < slices; s++) sum += own[s * 4];
+    return sum;
+}
+
+// The best of a block's logits. Called by all warps that compute.
+__device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
+    __syncthreads();
+    for (int step = 16; step > 0; step /= 2) {
+        u64 other = __shfl_xor_sync(FULL, best, step);
+        if (other > best) best = other;
+    }
+    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int w = 0; w < PRODUCT_WARPS; w++) {
+        if (warps[w] > best) best = warps[w];
+    }
+    *to = best;
+}
+
+// `base` is the number of phases before this launch, `tag` this one's number.
 __device__ __forceinline__ void
-token_product(const Product& p, u32 kind, u8* shared, const u8* ring_base, Ring& ring, const u32* arrivals, u32 target,
-              u64* times) {
-    int which = 0;
-    if (blockIdx.x >= p.segments[1].first_block) which = 1;
-    if (blockIdx.x >= p.segments[2].first_block) which = 2;
-    const Segment& s = p.segments[which];
-    bool works = blockIdx.x - s.first_block < s.blocks;
-    u32 block = works ? blockIdx.x - s.first_block : 0;
-    u32 first_tile = s.tiles * block / s.blocks;
-    u32 tiles = works ? s.tiles * (block + 1) / s.blocks - first_tile : 0;
+token_product(const Job& job, const Stretch& stretch, u8* shared, const Weights& weights, Ring& ring, u32 base, u32 tag, u64* times) {
+    if (job.tiles == 0) return;
     Quantised x;
     x.quants = (i8*)shared;
-    x.facts = (uint2*)(shared + p.supers * SUPER);
-    float* partial = (float*)(shared + p.supers * (SUPER + 64));
-    // What the end of the phase needs is asked for at its beginning.
-    u32 own = threadIdx.x;
-    bool has_row = own < tiles * 4 && first_tile * 4 + own < s.rows;
-    float* own_output = p.output + s.output + first_tile * 4 + own;
-    float early[8], own_bias = 0.0f, own_before = 0.0f;
-    if (p.norm) load_8(p.norm, threadIdx.x / WARP * SUPER + threadIdx.x % WARP * 8, p.columns, early);
-    if (has_row && s.bias) own_bias = s.bias[first_tile * 4 + own];
-    u32 chunk = 0;
-    bool wide = false, whole = p.slices == 1;
-#define WORK(F) chunk = Layout<F>::chunk, wide = Layout<F>::super_blocks
-    FOR_FORMAT(s.format, WORK)
-#undef WORK
-    u32 matrices = s.second ? 2 : 1, run = whole ? p.supers : tiles * p.supers, warp = threadIdx.x / WARP;
-    u64 skipped = (u64)first_tile * p.supers * chunk;
-    Cursor cursor;
-    cursor.weights = s.weights + skipped, cursor.second = s.second + skipped, cursor.start = 0;
-    cursor.chunk = chunk, cursor.run = run, cursor.pairs = (run + 1) / 2;
-    cursor.matrix_runs = whole ? tiles : tiles > 0, cursor.runs = cursor.matrix_runs * matrices;
-    cursor.at_run = whole ? warp : 0, cursor.at_pair = whole ? 0 : warp;
-    cursor.run_step = whole ? PRODUCT_WARPS : 1, cursor.pair_step = whole ? 1 : PRODUCT_WARPS;
-    cursor_enter(cursor);
-    u32 slot = ring.slot;
-#pragma unroll 1
-    for (int i = 0; i < DEPTH; i++) {
-        cursor_fetch(cursor, ring, slot);
-        slot = slot == DEPTH - 1 ? 0 : slot + 1;
+    x.facts = (uint2*)(shared + job.supers * SUPER);
+    float* partial = (float*)(shared + job.supers * (SUPER + 64));
+    u32 input = base + job.input_from;
+    if (job.norm) {
+        if (job.supers <= PRODUCT_WARPS) prepare_row<1, true>(job, input, x, partial, weights, ring, times);
+        else prepare_row<2, true>(job, input, x, partial, weights, ring, times);
+    } else {
+        if (job.supers <= PRODUCT_WARPS) prepare_row<1, false>(job, input, x, partial, weights, ring, times);
+        else prepare_row<3, false>(job, input, x, partial, weights, ring, times);
     }
-    note(times, 1);
-    phase_wait(arrivals, target);
-    note(times, 2);
-    if (kind == OP_ADD && has_row) own_before = __ldcg(own_output);
-    prepare_row(p, wide, x, partial, early);
     note(times, 3);
+    // What the end of the phase needs is asked for before the sums.
+    u32 own = threadIdx.x, kind = job.kind;
+    bool has_row = own < job.rows;
+    float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
+    u64 own_before = has_row && kind == OP_ADD ? look(job.output + slot_of(job.place + own)) : 0;
 #define WORK(F) \
-    if (whole) stream<F, true>(cursor, p.supers, x, partial, ring_base, ring); \
-    else stream<F, false>(cursor, p.supers, x, partial, ring_base, ring)
-    FOR_FORMAT(s.format, WORK)
+    if (stretch.whole) stream<F, true>(stretch, job.supers, x, partial, weights, ring); \
+    else stream<F, false>(stretch, job.supers, x, partial, weights, ring)
+    FOR_FORMAT(job.format, WORK)
 #undef WORK
     __syncthreads();
     note(times, 4);
     u64 best = 0;
-    for (u32 at = threadIdx.x; at < tiles * 4; at += PRODUCT_THREADS) {
-        u32 tile = at / 4, r = at % 4, row = (first_tile + tile) * 4 + r;
-        if (row >= s.rows) continue;
-        float* out = p.output + s.output + row;
-        float value = collected(partial, tile, r, 0, p.slices);
+#pragma unroll 1
+    for (u32 at = own; at < job.rows; at += PRODUCT_THREADS) {
+        u32 tile = at / 4, r = at % 4, place = job.place + at;
+        float value = collected_row(partial, tile, r, job.slices);
         if (kind == OP_GATE) {
-            float up = collected(partial, tiles + tile, r, 0, p.slices);
-            *out = value / (1.0f + expf(-value)) * up;
+            float up = collected_row(partial, job.tiles + tile, r, job.slices);
+            put(job.output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
             continue;
         }
-        if (s.bias) value += at == own ? own_bias : s.bias[row];
-        if (kind == OP_ADD) value += at == own ? own_before : __ldcg(out);
-        *out = value;
-        if (kind == OP_LOGITS) {
-            u64 candidate_here = candidate(value, row);
-            if (candidate_here > best) best = candidate_here;
+        if (job.bias) value += at == own ? own_bias : __ldcg(job.bias + at);
+        if (kind == OP_ADD) {
+            u64* out = job.output + slot_of(place);
+            value += settle(at == own ? own_before : look(out), out, base + job.before_from);
+            put(out, value, tag);
+        } else if (kind == OP_STORE) {
+            put(job.output + place, value, tag);
+        } else {
+            ((float*)job.output)[place] = value;
+            u64 here = candidate(value, place);
+            if (here > best) best = here;
         }
     }
-    if (kind == OP_LOGITS) {
-        u64* warps = (u64*)shared;
-        __syncthreads();
-        for (int step = 16; step > 0; step /= 2) {
-            u64 other = __shfl_xor_sync(FULL, best, step);
-            if (other > best) best = other;
-        }
-        if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
-        __syncthreads();
-        if (threadIdx.x == 0 && works) {
-            for (int w = 0; w < PRODUCT_WARPS; w++) {
-                if (warps[w] > best) best = warps[w];
-            }
-            p.candidates[blockIdx.x] = best;
-        }
-    }
+    if (kind == OP_LOGITS) note_candidate(best, (u64*)shared, job.candidates + blockIdx.x);
 }
 
-// Brings the keys and values a block will read first, all but this step's own, close before the wait: they come from
-// memory every time, because a token's weights have passed through the cache since.
-__device__ __forceinline__ void warm(const Attention& p, u32 item, u32 parts) {
-    const Heads& s = p.heads;
-    u32 position = s.positions[0], chunk = chunk_of(position + 1), start = item / parts * chunk;
-    u32 end = min(min(start + chunk, start + TILE), position);
-    u32 kv_head = item % parts * GROUP / (s.heads / s.kv_heads);
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, sub = lane % LANES;
+__device__ __forceinline__ HeadPart take_head(const u64* head, u32 tag) {
+    int lane = threadIdx.x % WARP;
+    u64 seen[HEAD_EACH];
+#pragma unroll
+    for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : 0;
+    HeadPart h;
+#pragma unroll
+    for (int i = 0; i < HEAD_EACH; i++) {
+        h.v[i] = i * WARP + lane < HEAD ? settle(seen[i], head + i * WARP + lane, tag) : 0.0f;
+    }
+    return h;
+}
+
+// Queries ready, the row's own key and value in the cache and in `fresh`; as in `attention.cu`.
+__device__ __forceinline__ void begin(const Heads& s, const Span& span, const u32* table, u32 tag, AttentionShared& shared) {
+    int warp = threadIdx.x / WARP;
+    u32 position = span.length - 1;
+    const u64* rows = (const u64*)s.rows;
+    if (warp < GROUP) {
+        float* staged = shared.staged[warp];
+        Turn turn = load_turn(s, position);
+        finish_head(s, take_head(rows + (span.part * GROUP + warp) * HEAD, tag), s.q_norm, turn, s.scale, staged);
+        place_query(shared, staged, warp);
+    } else if (warp < 8) {
+        place_query(shared, 0, warp);
+    } else if (warp < 10 && span.end == span.length) {
+        int side = warp - 8;
+        float* staged = shared.staged[GROUP + side];
+        Turn turn = load_turn(s, position);
+        HeadPart x = take_head(rows + (s.heads + side * s.kv_heads + span.kv_head) * HEAD, tag);
+        if (side == 0) finish_head(s, x, s.k_norm, turn, 1.0f, staged);
+        else store_head(x, staged);
+        store_half_head(shared.fresh[side], staged);
+        store_half_head(cached(s, table, position, side, span.kv_head), staged);
+    }
+    __syncthreads();
+}
+
+// All blocks that had a chunk of these heads merge, each a few elements, in the order of the chunks.
+__device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 tag, AttentionShared& shared) {
+    constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
+    u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
+    const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
+    auto place = [&](u32 at) {
+        u32 element = first + at % count;
+        return base + ((u64)(element / HEAD) * SPLITS + at / count) * (HEAD + 2) + 2 + element % HEAD;
+    };
+    auto exists = [&](u32 at) { return at < count * splits && first + at % count < GROUP * HEAD; };
+    u32 own = threadIdx.x, h = own / splits;
+    const u64* statistics = base + ((u64)h * SPLITS + own % splits) * (HEAD + 2);
+    u64 largest = 0, total = 0, seen[EACH];
+    if (h < GROUP) largest = look(statistics), total = look(statistics + 1);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look(place(own + i * 512)) : 0;
+    if (h < GROUP) {
+        shared.merge.weights[h][own % splits] = settle(largest, statistics, tag);
+        shared.merge.totals[h][own % splits] = settle(total, statistics + 1, tag);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 at = own + i * 512;
+        if (exists(at)) shared.merge.values[at] = settle(seen[i], place(at), tag);
+    }
+    __syncthreads();
+    if (threadIdx.x / WARP < GROUP) share_out(shared, threadIdx.x / WARP, splits);
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count && first + i < GROUP * HEAD; i += 512) {
+        const float* weights = shared.merge.weights[(first + i) / HEAD];
+        float sum = 0.0f;
+#pragma unroll 8
+        for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(shared.merge.values[s * count + i], weights[s], sum);
+        put((u64*)p.output + slot_of(span.part * GROUP * HEAD + first + i), sum, tag);
+    }
+    __syncthreads();
+}
+
+// What attention needs that is the same in all layers.
+struct Place {
+    Span span;             // of this block's first item
+    const u32* table;
+    u32 position, parts, items;
+    // Where the keys of each warp's first positions stand in the cache, but for the layer.
+    u64 units[PRODUCT_WARPS];
+};
+
+__device__ __forceinline__ void find_place(const Heads& s, Place& place) {
+    u32 warp = threadIdx.x / WARP, position = s.positions[0], parts = s.heads / GROUP;
     const u32* table = table_of(s, 0);
-    for (u32 at = start + warp * AT_ONCE + lane / LANES; at < end; at += PRODUCT_WARPS * AT_ONCE) {
-        if (sub * 8 >= HEAD) continue;
-        u32 k = *(volatile u32*)(cached(s, table, at, 0, kv_head) + sub * 8);
-        u32 v = *(volatile u32*)(cached(s, table, at, 1, kv_head) + sub * 8);
-        asm volatile("" ::"r"(k), "r"(v));
+    Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
+    u32 first = span.start + warp * UNIT;
+    if (first < span.end && blockIdx.x < span.splits * parts) {
+        place.units[warp] = (u8*)cached(s, table, first, 0, span.kv_head) - s.cache - s.layer_offset;
+    }
+    if (threadIdx.x == 0) {
+        place.span = span, place.table = table;
+        place.position = position, place.parts = parts, place.items = span.splits * parts;
     }
 }
 
-// Functions of their own, so that their registers do not count against the phases that stream weights.
-__device__ __noinline__ void token_attention(const Attention& p, u8* shared) {
-    u32 parts = p.heads.heads / GROUP, length = p.heads.positions[0] + 1, chunk = chunk_of(length);
-    for (u32 item = blockIdx.x; item < (length + chunk - 1) / chunk * parts; item += gridDim.x) {
-        attend<PRODUCT_WARPS>(p, item / parts, item % parts, parts, 0, *(AttentionShared*)shared);
+__device__ __forceinline__ void
+token_attention(const Attention& p, const Place& place, AttentionShared& shared, u32 input, u32 tag, u64* times) {
+    const Heads& s = p.heads;
+    u32 warp = threadIdx.x / WARP, parts = place.parts;
+    bool alone = place.span.splits == 1;
+#pragma unroll 1
+    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
+        bool is_first = item == blockIdx.x;
+        Span span = is_first ? place.span : span_of(s, place.position, item / parts, item % parts);
+        // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
+        uint4 keys[2][KEY_PIECES];
+        u32 first = span.start + warp * UNIT;
+        if (first < span.end) {
+            ask(s, is_first ? (const u16*)(s.cache + s.layer_offset + place.units[warp])
+                            : cached(s, place.table, first, 0, span.kv_head), keys);
+        }
+        note(times, 1);
+        begin(s, span, place.table, input, shared);
+        note(times, 2);
+        Running r = walk(s, place.table, span, shared, true, keys);
+        note(times, 3);
+        gather(shared, r);
+#pragma unroll 1
+        for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
+            u32 h = at / HEAD, c = at % HEAD, head = span.part * GROUP + h;
+            float x = gathered(shared, h, c);
+            if (alone) {
+                put((u64*)p.output + slot_of(head * HEAD + c), x / shared.all_total[h], tag);
+                continue;
+            }
+            u64* own = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
+            put(own + 2 + c, x, tag);
+            if (c == 0) put(own, shared.all_largest[h], tag), put(own + 1, shared.all_total[h], tag);
+        }
         __syncthreads();
+        note(times, 4);
+    }
+    if (alone) return;
+#pragma unroll 1
+    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
+        merge(p, item == blockIdx.x ? place.span : span_of(s, place.position, item / parts, item % parts), tag, shared);
     }
 }
 
-__device__ __noinline__ void token_embed(const Embed& p) {
-    u32 token = p.tokens[0];
-#define WORK(F) embed_row<F>(p, token, p.output)
-    FOR_FORMAT(p.format, WORK)
-#undef WORK
+// A thread takes four of the 32 columns that one lane of a product would.
+template <int F>
+__device__ __forceinline__ void embed_tagged(const Embed& p, u32 token, u64* out, u32 tag) {
+    for (u32 at = threadIdx.x; at < p.columns / 4; at += PRODUCT_THREADS) {
+        const u8* chunk = p.table + ((u64)(token / 4) * p.supers + at / 64) * Layout<F>::chunk;
+        Block b = read_block<F>(chunk, token % 4 * 8 + at / 8 % 8);
+#pragma unroll
+        for (int g = 0; g < 8; g++) {
+            if (at % 8 != g) continue;
+#pragma unroll
+            for (int c = 0; c < 4; c++) put(out + slot_of(at * 4 + c), element<F>(b, g * 4 + c), tag);
+        }
+    }
+}
+
+// The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
+__device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
+    __syncthreads();
+    // The barrier above orders the writes of all threads before this one's release.
+    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counters) : "memory");
+    if (blockIdx.x != 0) return;
+    if (threadIdx.x == 0) {
+        u32 seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counters) : "memory");
+        } while (seen != target);
+    }
+    __syncthreads();
+    if (kind == OP_PLAIN) {
+        for (u32 e = threadIdx.x; e < op.plain.columns; e += PRODUCT_THREADS) {
+            op.plain.output[e] = value_of(look(op.plain.input + slot_of(e)));
+        }
+    } else if (threadIdx.x < WARP) {
+        u64 best = best_candidate(op.pick, 0, threadIdx.x, WARP);
+        if (threadIdx.x == 0) publish(op.pick, 0, best);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
+    let_next_start();
     __shared__ __align__(16) Op ops[2];
-    const u8* ring_base = shared + p.ring_offset + threadIdx.x / WARP * DEPTH * PAIR_BYTES;
-    Ring ring = {shared_address(ring_base), 0};
-    constexpr u32 OP_WORDS = sizeof(Op) / 16;
-    if (threadIdx.x < OP_WORDS) ((uint4*)&ops[0])[threadIdx.x] = ((const uint4*)p.ops)[threadIdx.x];
-    u32 launches = *(volatile u32*)(p.barrier + 1);
-    u32 target = launches * p.count * gridDim.x;
-    __syncthreads();
-    for (u32 i = 0; i < p.count; i++) {
-        const Op& op = ops[i & 1];
-        u64* times = p.times + ((u64)i * gridDim.x + blockIdx.x) * 6;
-        note(times, 0);
-        if (threadIdx.x < OP_WORDS && i + 1 < p.count) {
-            ((uint4*)&ops[(i + 1) & 1])[threadIdx.x] = ((const uint4*)(p.ops + i + 1))[threadIdx.x];
+    __shared__ __align__(16) Job jobs[2];
+    __shared__ Place place;
+    __shared__ Ring saved[PRODUCT_WARPS];
+    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
+    u32 warp = threadIdx.x / WARP, own = threadIdx.x;
+    // Sixteen bytes per thread of what the next phase is: its job by the first threads, its parameters by the next warp's.
+    auto bring = [&](u32 i) {
+        const uint4* from = 0;
+        u32 to;
+        if (own < sizeof(Job) / 16) {
+            from = (const uint4*)(p.jobs + (u64)blockIdx.x * p.count + i) + own, to = shared_address(jobs + (i & 1)) + own * 16;
+        } else if (own >= WARP && own - WARP < sizeof(Op) / 16) {
+            from = (const uint4*)(p.ops + i) + own - WARP, to = shared_address(ops + (i & 1)) + (own - WARP) * 16;
         }
-        switch (op.kind) {
-            case OP_ATTENTION: {
-                warm(op.attention, blockIdx.x, op.attention.heads.heads / GROUP);
-                note(times, 1);
-                phase_wait(p.barrier, target);
-                note(times, 2);
-                note(times, 3);
-                token_attention(op.attention, shared);
-                note(times, 4);
-                break;
-            }
-            case OP_EMBED: {
-                phase_wait(p.barrier, target);
-                if (blockIdx.x == 0) token_embed(op.embed);
-                break;
-            }
-            case OP_PICK: {
-                phase_wait(p.barrier, target);
-                if (blockIdx.x == 0) pick_row<PRODUCT_WARPS>(op.pick, 0, (u64*)shared);
-                break;
-            }
-            default: token_product(op.product, op.kind, shared, ring_base, ring, p.barrier, target, times);
-        }
-        phase_done(p.barrier);
-        note(times, 5);
-        target += gridDim.x;
+        if (from) copy_16(to, from);
+        copies_commit();
+    };
+    Stretch* stretches = (Stretch*)(shared + p.stretches_offset);
+    for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS) {
+        copy_16(shared_address(stretches) + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
-    // Everybody has read the number of launches: this block's own last wait says so.
-    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u32*)(p.barrier + 1) = launches + 1;
+    bring(0);
+    if (own < PRODUCT_WARPS * DEPTH) barrier_init(shared_address(full) + own * 8, 1);
+    // The copy engine must see the barriers too.
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    copies_wait<0>();
+    __syncthreads();
+    Weights weights = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, stretches, p.count};
+    Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full));
+    ring_refill(ring, stretches, p.count);
+    // Up to here nothing depends on the step before.
+    wait_for_previous();
+    u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
+#pragma unroll 1
+    for (u32 i = 0; i < p.count; i++) {
+        const Job& job = jobs[i & 1];
+        u64* times = p.times + ((u64)i * gridDim.x + blockIdx.x) * 6;
+        u32 tag = base + i + 1, kind = job.kind;
+        note(times, 0);
+        if (i + 1 < p.count) bring(i + 1);
+        if (kind >= OP_STORE && kind <= OP_LOGITS) {
+            token_product(job, stretches[i], shared, weights, ring, base, tag, times);
+        } else if (kind == OP_ATTENTION) {
+            if (blockIdx.x >= place.items) ring_refill(ring, stretches, p.count);
+            // Attention needs all registers there are.
+            saved[warp] = ring;
+            __syncwarp();
+            token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
+            ring = saved[warp], ring.lane = own_lane();
+        } else if (kind == OP_EMBED) {
+            if (blockIdx.x == 0) {
+                u32 token = p.embed.tokens[0];
+#define WORK(F) embed_tagged<F>(p.embed, token, (u64*)p.embed.output, tag)
+                FOR_FORMAT(p.embed.format, WORK)
+#undef WORK
+            }
+            find_place(p.heads, place);
+        } else {
+            token_end(ops[i & 1], kind, p.counters, (launches + 1) * gridDim.x);
+        }
+        copies_wait<0>();
+        __syncthreads();
+        note(times, 5);
+    }
+    // Everybody has read the number of launches: the wait at the end says so.
+    if (blockIdx.x == 0 && own == 0) *(volatile u32*)(p.counters + 1) = launches + 1;
 }

@@ -1,26 +1,21 @@
-//! Launching products of a matrix and few rows: how rows are grouped and how the work is cut up.
+//! Launching products of a matrix and single rows: how the work is cut up.
 
 use super::{Kernels, Module, room};
 use crate::arguments::*;
 use crate::device::{Device, Function};
 use crate::error::Error;
+use crate::memory::Matrix;
 use crate::pack;
 
-/// Numbers of rows there is a kernel for.
-pub(super) const ROWS: [usize; 4] = [1, 2, 4, 8];
 pub(super) const WARPS: usize = 16;
+/// Chunks each warp has under way: so many that two kernels still fit a multiprocessor together, because the next one's
+/// first chunks should arrive while this one runs.
+pub(super) const DEPTH: usize = 8;
 /// Most bytes of partial results of one row that a block keeps.
 const PARTIAL_BYTES_MAX: usize = 10 << 10;
 
-/// Chunks each warp has under way. Few rows: so many that two kernels still fit a multiprocessor together, because the
-/// next one's first chunks should arrive while this one runs.
-pub(super) fn depth(rows: usize) -> usize {
-    if rows <= 2 { 8 } else { 4 }
-}
-
-/// The kernels for one number of rows.
+/// The kernels for one row.
 pub(super) struct Products {
-    rows: usize,
     store: Function,
     add: Function,
     gate: Function,
@@ -28,10 +23,9 @@ pub(super) struct Products {
 }
 
 impl Products {
-    pub fn new(device: &Device, rows: usize, module: &Module) -> Result<Products, Error> {
+    pub fn new(device: &Device, module: &Module) -> Result<Products, Error> {
         let function = |name| module.function(device, name, true);
         Ok(Products {
-            rows,
             store: function("product_store")?,
             add: function("product_add")?,
             gate: function("product_gate")?,
@@ -54,7 +48,6 @@ impl Kernels {
     /// Matrix times few rows.
     pub fn product(&self, call: &ProductCall<'_>) -> Result<(), Error> {
         let columns = call.parts[0].matrix.columns;
-        let pair = if let Then::Gate(up) = call.then { Some(up) } else { None };
         assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
         for part in call.parts {
             self.has(part.matrix);
@@ -62,46 +55,21 @@ impl Kernels {
             assert!(part.output + part.matrix.rows <= call.stride, "results fit an output row");
             assert!(part.bias.is_none_or(|bias| bias.len == part.matrix.rows), "one bias per output");
         }
-        if let Some(up) = pair {
-            let gate = call.parts[0].matrix;
-            let same = (up.format, up.rows, up.columns) == (gate.format, gate.rows, gate.columns);
-            if !same {
-                return Err(Error::Unsupported(format!(
-                    "a gate in {} beside an up in {}",
-                    gate.format.name(),
-                    up.format.name()
-                )));
-            }
+        if let Then::Gate(up) = call.then {
+            same_shape(call.parts[0].matrix, up)?;
         }
         assert!(call.norm.is_none_or(|(norm, _)| norm.len() == columns), "the norm is as long as a row");
         room(call.input, call.rows * columns, "input rows");
         room(call.output, call.rows * call.stride, "output rows");
-        let plan = Plan::new(call, self.device.facts().multiprocessors as usize);
-        let mut first = 0;
-        while first < call.rows {
-            let left = call.rows - first;
-            let fits = |products: &&Products| {
-                plan.shared_bytes(products.rows) <= self.device.facts().shared_bytes
-                    && (products.rows == 1 || products.rows / 2 < left)
-            };
-            let products = self.products.iter().rev().find(fits).ok_or_else(|| {
-                Error::Unsupported(format!("a row of {columns} columns on a card with little shared memory"))
-            })?;
-            let rows = left.min(products.rows);
-            self.product_rows(call, &plan, products, first, rows)?;
-            first += rows;
+        let with_norm = call.norm.is_some();
+        let plan = Plan::new(call.parts, call.then, with_norm, self.device.facts().multiprocessors as usize);
+        if plan.shared_bytes() > self.device.facts().shared_bytes {
+            return Err(Error::Unsupported(format!("a row of {columns} columns on a card with little shared memory")));
         }
-        Ok(())
+        (0..call.rows).try_for_each(|row| self.product_row(call, &plan, row))
     }
 
-    fn product_rows(
-        &self,
-        call: &ProductCall<'_>,
-        plan: &Plan,
-        products: &Products,
-        first: usize,
-        rows: usize,
-    ) -> Result<(), Error> {
+    fn product_row(&self, call: &ProductCall<'_>, plan: &Plan, first: usize) -> Result<(), Error> {
         let (mut a, columns) = (Arguments::default(), call.parts[0].matrix.columns);
         let mut params = ProductBlock {
             input: a.at(call.input) + (first * columns * 4) as u64,
@@ -111,51 +79,70 @@ impl Kernels {
             columns: columns as u32,
             supers: plan.supers as u32,
             slices: plan.slices as u32,
-            rows: rows as u32,
+            rows: 1,
             input_stride: columns as u32,
             output_stride: call.stride as u32,
             ..ProductBlock::default()
         };
-        // Segments that are not used begin where no block is.
-        params.segments = [SegmentBlock { first_block: u32::MAX, ..SegmentBlock::default() }; 3];
-        let mut first_block = 0;
-        for ((segment, part), &blocks) in params.segments.iter_mut().zip(call.parts).zip(&plan.blocks) {
-            *segment = SegmentBlock {
-                weights: a.at(part.matrix.bytes.all()),
-                second: if let Then::Gate(up) = call.then { a.at(up.bytes.all()) } else { 0 },
-                bias: a.optional(part.bias),
-                format: part.matrix.format.file_id(),
-                rows: part.matrix.rows as u32,
-                tiles: part.matrix.rows.div_ceil(pack::TILE_ROWS) as u32,
-                first_block: first_block as u32,
-                blocks: blocks as u32,
-                output: part.output as u32,
-            };
-            first_block += blocks;
-        }
+        params.segments = segments(&mut a, call.parts, call.then, &plan.blocks);
+        let blocks: usize = plan.blocks.iter().sum();
+        let products = &self.products;
         let (name, function) = match call.then {
             Then::Store => ("product_store", &products.store),
             Then::Add => ("product_add", &products.add),
             Then::Gate(_) => ("product_gate", &products.gate),
             Then::Logits(candidates) => {
-                room(candidates, call.rows * first_block, "candidates");
-                params.candidates = a.at(candidates) + (first * first_block * 8) as u64;
+                room(candidates, call.rows * blocks, "candidates");
+                params.candidates = a.at(candidates) + (first * blocks * 8) as u64;
                 ("product_logits", &products.logits)
             }
         };
         let threads = (WARPS * 32) as u32;
-        // A program has a ring of its own for the chunks under way.
-        let chunks = if self.script().is_some() { WARPS * depth(products.rows) * plan.chunk_bytes } else { 0 };
-        let shared = plan.shared_bytes(products.rows) - chunks;
-        self.launch(name, function, (first_block as u32, 1, 1), threads, shared, a, &params)
+        let shared = plan.shared_bytes();
+        if let Some(script) = self.script().as_mut() {
+            // A program has a ring of its own for the chunks under way.
+            return script.product(name, shared - WARPS * DEPTH * plan.chunk_bytes, params, a);
+        }
+        self.launch(name, function, (blocks as u32, 1, 1), threads, shared, a, &params)
     }
+}
+
+/// A gate and its up are equal but for their values.
+pub(super) fn same_shape(gate: &Matrix, up: &Matrix) -> Result<(), Error> {
+    if (up.format, up.rows, up.columns) == (gate.format, gate.rows, gate.columns) {
+        return Ok(());
+    }
+    let (gate, up) = (gate.format.name(), up.format.name());
+    Err(Error::Unsupported(format!("a gate in {gate} beside an up in {up}")))
+}
+
+/// What kernels are told of the matrices, each with its number of blocks.
+pub(super) fn segments(a: &mut Arguments, parts: &[Part<'_>], then: Then<'_>, blocks: &[usize]) -> [SegmentBlock; 3] {
+    // Segments that are not used begin where no block is.
+    let mut segments = [SegmentBlock { first_block: u32::MAX, ..SegmentBlock::default() }; 3];
+    let mut first_block = 0;
+    for ((segment, part), &blocks) in segments.iter_mut().zip(parts).zip(blocks) {
+        *segment = SegmentBlock {
+            weights: a.at(part.matrix.bytes.all()),
+            second: if let Then::Gate(up) = then { a.at(up.bytes.all()) } else { 0 },
+            bias: a.optional(part.bias),
+            format: part.matrix.format.file_id(),
+            rows: part.matrix.rows as u32,
+            tiles: part.matrix.rows.div_ceil(pack::TILE_ROWS) as u32,
+            first_block: first_block as u32,
+            blocks: blocks as u32,
+            output: part.output as u32,
+        };
+        first_block += blocks;
+    }
+    segments
 }
 
 /// How the work of a product is cut up. It depends on the shapes alone, never on the rows, so that the result of a row
 /// does not depend on how many there are.
-struct Plan {
+pub(super) struct Plan {
     supers: usize,
-    slices: usize,
+    pub slices: usize,
     /// Blocks of each part.
     blocks: Vec<usize>,
     /// Most tiles, or gate and up tiles, that one block has.
@@ -165,28 +152,28 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(call: &ProductCall<'_>, multiprocessors: usize) -> Plan {
-        let pair = if matches!(call.then, Then::Gate(_)) { 2 } else { 1 };
-        let tiles: Vec<usize> = call.parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
-        let bytes: Vec<usize> = call.parts.iter().map(|part| part.matrix.bytes()).collect();
+    pub fn new(parts: &[Part<'_>], then: Then<'_>, with_norm: bool, multiprocessors: usize) -> Plan {
+        let pair = if matches!(then, Then::Gate(_)) { 2 } else { 1 };
+        let tiles: Vec<usize> = parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
+        let bytes: Vec<usize> = parts.iter().map(|part| part.matrix.bytes()).collect();
         let blocks = share(&tiles, &bytes, multiprocessors.min(tiles.iter().sum()));
         let places = tiles.iter().zip(&blocks).map(|(t, b)| t.div_ceil(*b) * pair).max().unwrap_or(1);
-        let supers = pack::supers(call.parts[0].matrix.columns);
-        let chunk_bytes = call.parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        Plan { supers, slices: slices(places, supers), blocks, places, chunk_bytes, with_norm: call.norm.is_some() }
+        let supers = pack::supers(parts[0].matrix.columns);
+        let chunk_bytes = parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
+        Plan { supers, slices: slices(places, supers), blocks, places, chunk_bytes, with_norm }
     }
 
     /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.
-    fn shared_bytes(&self, rows: usize) -> usize {
-        let activations = rows * self.supers * (256 + 64);
-        let partial = self.places * self.slices * pack::TILE_ROWS * rows;
-        let squares = if self.with_norm { rows * self.supers } else { 0 };
-        activations + partial.max(squares).next_multiple_of(4) * 4 + WARPS * depth(rows) * self.chunk_bytes
+    fn shared_bytes(&self) -> usize {
+        let activations = self.supers * (256 + 64);
+        let partial = self.places * self.slices * pack::TILE_ROWS;
+        let squares = if self.with_norm { self.supers } else { 0 };
+        activations + partial.max(squares).next_multiple_of(4) * 4 + WARPS * DEPTH * self.chunk_bytes
     }
 }
 
 /// Gives every part blocks by its bytes: at least one, at most one per tile.
-fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usize> {
+pub(super) fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usize> {
     let total: usize = bytes.iter().sum();
     let mut given: Vec<usize> =
         tiles.iter().zip(bytes).map(|(&t, &b)| (blocks * b / total.max(1)).clamp(1, t)).collect();
@@ -203,7 +190,7 @@ fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usize> {
 
 /// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
 /// a block has so many tiles that the partial results would not fit. `token.cu` knows these two cases.
-fn slices(places: usize, supers: usize) -> usize {
+pub(super) fn slices(places: usize, supers: usize) -> usize {
     if places * supers * pack::TILE_ROWS * 4 <= PARTIAL_BYTES_MAX { supers } else { 1 }
 }
 

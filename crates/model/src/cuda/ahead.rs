@@ -49,7 +49,7 @@ impl Ahead {
         let covered = |chunk: &Chunk<'_>| chunk.start + 1 < (chunk.blocks.len() * BLOCK).min(info.context);
         let goes_on = apart && batch.iter().all(covered);
         if goes_on {
-            few.run_on(net, rows)?;
+            few.run_on(net, batch)?;
         }
         picks.clear();
         for row in 0..rows {

@@ -1,7 +1,7 @@
-//! A step of few rows: five dependent kernels per layer, recorded once per number of rows.
+//! A step of few rows, recorded once per number of rows.
 //!
 //! A single row, the usual case, is worked through by one kernel that stays on the card (`Program`) where the card can do
-//! that; several rows are a graph of kernels. Both do the same sums in the same order.
+//! that; several rows are a graph of kernels, with other products (`several.rs`). All do the same sums in the same order.
 //!
 //! ```text
 //! embed                                          tokens -> x
@@ -17,11 +17,14 @@
 //! ```
 
 use super::inputs::Inputs;
+use super::several::Several;
+use super::weights::Layer;
 use super::{FEW, Net};
 use crate::backend::Chunk;
+use crate::config::Experts;
 use ::cuda::{
-    AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, PickCall, ProductCall,
-    Program, SPLITS, Slice, StoreCall, Then,
+    AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, Partial, PickCall,
+    ProductCall, Program, SPLITS, Slice, StoreCall, Then,
 };
 use std::collections::HashMap;
 
@@ -40,13 +43,15 @@ pub(super) struct Few {
     partial: Buffer<f32>,
     arrived: Buffer<u32>,
     tickets: Buffer<u32>,
-    /// At most four per number of rows: every row its own sequence or not, with logits or without.
+    /// Where rows are so wide that they do not fit a multiprocessor several rows are done one by one.
+    several: Option<Several>,
+    /// Per number of rows at most four for each power of two of positions.
     recorded: HashMap<Shape, Recorded>,
 }
 
 enum Recorded {
     Graph(Graph),
-    Program(Program),
+    Program(Box<Program>),
 }
 
 /// What a recorded step depends on.
@@ -56,6 +61,17 @@ struct Shape {
     /// Every row has its own sequence.
     apart: bool,
     with_logits: bool,
+    /// A power of two that no row's positions exceed; the largest for a program, which looks for itself.
+    length_max: usize,
+}
+
+/// Shortest and longest of [`Shape::length_max`]: from the longest on attention is cut into as many parts as it can be.
+const LENGTHS: (usize, usize) = (256, 1 << 14);
+
+/// Whether a step of so many rows is one kernel.
+fn is_program(net: &Net, rows: usize) -> bool {
+    let config = &net.config;
+    rows == 1 && config.experts.is_none() && net.kernels.has_programs(config.embedding, config.layers)
 }
 
 impl Few {
@@ -63,6 +79,13 @@ impl Few {
         let (config, device) = (&net.config, &net.device);
         let q = config.heads * config.head;
         const { assert!(FEW <= PICK_ROWS_MAX, "rows fit a pick") };
+        let together = net.kernels.has_several(config.embedding, config.feed_forward.max(q));
+        if let Some(Experts { count, used }) = config.experts
+            && !(together && net.kernels.has_experts(count, used))
+        {
+            return Err(Error::Unsupported(format!("a mixture of {count} experts")));
+        }
+        let visits = config.experts.map_or(1, |experts| experts.used);
         Ok(Few {
             inputs: Inputs::new(device, FEW, FEW, net.table_stride)?,
             mailbox: Mailbox::new(device, PICK_RING * PICK_ROWS_MAX)?,
@@ -70,14 +93,20 @@ impl Few {
             x: Buffer::zeroed(device, FEW * config.embedding)?,
             heads: Buffer::zeroed(device, FEW * net.heads_width())?,
             attended: Buffer::zeroed(device, FEW * q)?,
-            gated: Buffer::zeroed(device, FEW * config.feed_forward)?,
+            gated: Buffer::zeroed(device, FEW * visits * config.feed_forward)?,
             logits: Buffer::zeroed(device, FEW * config.vocab)?,
             candidates: Buffer::zeroed(device, FEW * net.kernels.candidates(config.vocab))?,
             partial: Buffer::zeroed(device, FEW * config.heads * SPLITS * (config.head + 2))?,
             arrived: Buffer::zeroed(device, FEW * config.heads)?,
             tickets: Buffer::zeroed(device, FEW)?,
+            several: together.then(|| Several::new(net, FEW)).transpose()?,
             recorded: HashMap::new(),
         })
+    }
+
+    /// The products of this many rows, when they are done together; with experts also those of one.
+    fn several(&self, net: &Net, rows: usize) -> Option<&Several> {
+        self.several.as_ref().filter(|_| rows > 1 || net.config.experts.is_some())
     }
 
     /// The residual stream after a step.
@@ -92,7 +121,7 @@ impl Few {
 
     /// Clock readings of the last step of one row with logits.
     pub fn times(&self) -> Result<Vec<u64>, Error> {
-        match self.recorded.get(&Shape { rows: 1, apart: true, with_logits: true }) {
+        match self.recorded.get(&Shape { rows: 1, apart: true, with_logits: true, length_max: LENGTHS.1 }) {
             Some(Recorded::Program(program)) => program.times(),
             _ => Ok(Vec::new()),
         }
@@ -102,18 +131,26 @@ impl Few {
     pub fn run(&mut self, net: &Net, batch: &[Chunk<'_>], with_logits: bool) -> Result<(), Error> {
         self.inputs.send(batch)?;
         let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        self.start(net, Shape { rows, apart: rows == batch.len(), with_logits })
+        self.start(net, self.shape(net, batch, rows == batch.len(), with_logits, rows))
     }
 
     /// Starts the step that follows the last one, on the tokens it picked.
-    pub fn run_on(&mut self, net: &Net, rows: usize) -> Result<(), Error> {
-        self.start(net, Shape { rows, apart: true, with_logits: true })
+    pub fn run_on(&mut self, net: &Net, batch: &[Chunk<'_>]) -> Result<(), Error> {
+        self.start(net, self.shape(net, batch, true, true, batch.len()))
+    }
+
+    fn shape(&self, net: &Net, batch: &[Chunk<'_>], apart: bool, with_logits: bool, rows: usize) -> Shape {
+        // One more than there are now, for the step that follows.
+        let longest = batch.iter().map(|chunk| chunk.start + chunk.tokens.len() + 1).max().unwrap_or(1);
+        let length_max =
+            if is_program(net, rows) { LENGTHS.1 } else { longest.next_power_of_two().clamp(LENGTHS.0, LENGTHS.1) };
+        Shape { rows, apart, with_logits, length_max }
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
         if !self.recorded.contains_key(&shape) {
-            let recorded = if shape.rows == 1 && net.kernels.has_programs(net.config.embedding) {
-                Recorded::Program(net.kernels.program(|| self.record(net, shape))?)
+            let recorded = if is_program(net, shape.rows) {
+                Recorded::Program(Box::new(net.kernels.program(|| self.record(net, shape))?))
             } else {
                 Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
             };
@@ -131,28 +168,35 @@ impl Few {
 
     /// Logits of rows of a residual stream, without a pick.
     pub fn head(&self, net: &Net, x: Slice<'_, f32>, rows: usize) -> Result<(), Error> {
-        let weights = &net.weights;
-        net.kernels.product(&ProductCall {
-            parts: &[Part { matrix: &weights.output, bias: None, output: 0 }],
-            rows,
-            input: x,
-            norm: Some((&weights.output_norm, net.config.epsilon)),
-            output: self.logits.all(),
-            stride: net.config.vocab,
-            then: Then::Logits(self.candidates.all()),
-        })
+        self.head_after(net, x, rows, None)
+    }
+
+    fn head_after(&self, net: &Net, x: Slice<'_, f32>, rows: usize, left: Option<Partial<'_>>) -> Result<(), Error> {
+        let (weights, stride) = (&net.weights, net.config.vocab);
+        let parts = &[Part { matrix: &weights.output, bias: None, output: 0 }];
+        let (output, then) = (self.logits.all(), Then::Logits(self.candidates.all()));
+        if let Some(several) = self.several(net, rows) {
+            return several.normed(net, rows, (x, left), &weights.output_norm, parts, (output, stride), then);
+        }
+        let norm = Some((&weights.output_norm, net.config.epsilon));
+        net.kernels.product(&ProductCall { parts, rows, input: x, norm, output, stride, then })
     }
 
     fn record(&self, net: &Net, shape: Shape) -> Result<(), Error> {
         let tokens = self.inputs.first_tokens(shape.rows);
         net.kernels.embed(&EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() })?;
+        let mut left = None;
         for i in 0..net.weights.layers.len() {
-            self.layer(net, shape, i)?;
+            match self.several(net, shape.rows) {
+                Some(several) => left = Some(self.layer_of_several(net, shape, i, several, left)?),
+                None => self.layer(net, shape, i)?,
+            }
         }
         if !shape.with_logits {
-            return Ok(());
+            let several = self.several(net, shape.rows).zip(left);
+            return several.map_or(Ok(()), |(several, left)| several.finish(net, shape.rows, self.x.all(), left));
         }
-        self.head(net, self.x.all(), shape.rows)?;
+        self.head_after(net, self.x.all(), shape.rows, left)?;
         net.kernels.pick(&PickCall {
             candidates: self.candidates.all(),
             rows: shape.rows,
@@ -163,33 +207,68 @@ impl Few {
         })
     }
 
-    fn layer(&self, net: &Net, shape: Shape, i: usize) -> Result<(), Error> {
-        let (config, layer, kernels) = (&net.config, &net.weights.layers[i], &net.kernels);
-        let (width, q, kv) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
+    /// The matrices of queries, keys and values.
+    fn attention_parts<'a>(&self, net: &Net, layer: &'a Layer) -> [Part<'a>; 3] {
+        let (q, kv) = (net.config.heads * net.config.head, net.config.kv_heads * net.config.head);
         let bias = |from: usize, len: usize| layer.bias.as_ref().map(|bias| bias.part(from..from + len));
-        let product = |parts: &[Part<'_>], norm, input: &Buffer<f32>, output: &Buffer<f32>, stride, then| {
-            let (rows, norm) = (shape.rows, Option::map(norm, |norm| (norm, config.epsilon)));
-            kernels.product(&ProductCall { parts, rows, input: input.all(), norm, output: output.all(), stride, then })
-        };
-        let parts = [
+        [
             Part { matrix: &layer.q, bias: bias(0, q), output: 0 },
             Part { matrix: &layer.k, bias: bias(q, kv), output: q },
             Part { matrix: &layer.v, bias: bias(q + kv, kv), output: q + kv },
-        ];
-        let norm = Some(&layer.attention_norm);
-        product(&parts, norm, &self.x, &self.heads, net.heads_width(), Then::Store)?;
+        ]
+    }
+
+    fn attend(&self, net: &Net, shape: Shape, i: usize) -> Result<(), Error> {
         let heads = net.heads(i, self.heads.all(), &self.inputs);
         if !shape.apart {
-            kernels.store_heads(&StoreCall { heads, rows: shape.rows, queries: None })?;
+            net.kernels.store_heads(&StoreCall { heads, rows: shape.rows, queries: None })?;
         }
-        kernels.attention(&AttentionCall {
+        net.kernels.attention(&AttentionCall {
             heads,
             rows: shape.rows,
+            length_max: shape.length_max,
             store: shape.apart,
             output: self.attended.all(),
             partial: self.partial.all(),
             arrived: self.arrived.all(),
-        })?;
+        })
+    }
+
+    fn layer_of_several<'a>(
+        &'a self,
+        net: &'a Net,
+        shape: Shape,
+        i: usize,
+        several: &'a Several,
+        left: Option<Partial<'a>>,
+    ) -> Result<Partial<'a>, Error> {
+        let (config, layer, rows) = (&net.config, &net.weights.layers[i], shape.rows);
+        let (norm, output) = (&layer.attention_norm, (self.heads.all(), net.heads_width()));
+        let parts = self.attention_parts(net, layer);
+        several.normed(net, rows, (self.x.all(), left), norm, &parts, output, Then::Store)?;
+        self.attend(net, shape, i)?;
+        let bias = layer.attention_output_bias.as_ref().map(Buffer::all);
+        let left = several.left(net, rows, self.attended.all(), &layer.attention_output, bias)?;
+        if let Some(router) = &layer.router {
+            return several.experts(net, rows, (self.x.all(), left), layer, router, self.gated.all());
+        }
+        let (norm, output) = (&layer.feed_forward_norm, (self.gated.all(), config.feed_forward));
+        let parts = [Part { matrix: &layer.gate, bias: None, output: 0 }];
+        several.normed(net, rows, (self.x.all(), Some(left)), norm, &parts, output, Then::Gate(&layer.up))?;
+        several.left(net, rows, self.gated.all(), &layer.down, None)
+    }
+
+    fn layer(&self, net: &Net, shape: Shape, i: usize) -> Result<(), Error> {
+        let (config, layer, kernels) = (&net.config, &net.weights.layers[i], &net.kernels);
+        let width = config.embedding;
+        let product = |parts: &[Part<'_>], norm, input: &Buffer<f32>, output: &Buffer<f32>, stride, then| {
+            let (rows, norm) = (shape.rows, Option::map(norm, |norm| (norm, config.epsilon)));
+            kernels.product(&ProductCall { parts, rows, input: input.all(), norm, output: output.all(), stride, then })
+        };
+        let parts = self.attention_parts(net, layer);
+        let norm = Some(&layer.attention_norm);
+        product(&parts, norm, &self.x, &self.heads, net.heads_width(), Then::Store)?;
+        self.attend(net, shape, i)?;
         let output_bias = layer.attention_output_bias.as_ref().map(Buffer::all);
         let parts = [Part { matrix: &layer.attention_output, bias: output_bias, output: 0 }];
         product(&parts, None, &self.attended, &self.x, width, Then::Add)?;

@@ -12,6 +12,7 @@ mod ahead;
 mod few;
 mod inputs;
 mod many;
+mod several;
 mod shapes;
 mod weights;
 
@@ -58,7 +59,8 @@ pub struct CudaModel {
     info: ModelInfo,
     net: Net,
     few: Few,
-    many: Many,
+    /// Not with experts: a step is never that long then.
+    many: Option<Many>,
     ahead: Ahead,
     logits: Pinned<f32>,
 }
@@ -101,9 +103,6 @@ impl CudaModel {
         source: &dyn Source,
         identity: u64,
     ) -> Result<CudaModel, LoadError> {
-        if config.experts.is_some() {
-            return Err(Error::Unsupported("a mixture of experts".to_owned()).into());
-        }
         let weights = Weights::load(&config, &device, source)?;
         let Config { head, heads, kv_heads, layers, .. } = config;
         let formats = weights.formats();
@@ -117,8 +116,9 @@ impl CudaModel {
             context: positions,
             blocks,
             block_bytes,
-            rows_max: ROWS_MAX,
-            bytes_per_token: weights.bytes_per_token(),
+            // Prompts through experts go row by row, as many as a step of few rows has.
+            rows_max: if config.experts.is_some() { FEW } else { ROWS_MAX },
+            bytes_per_token: weights.bytes_per_token(config.experts),
             fingerprint: identity,
         };
         let net = Net {
@@ -133,7 +133,7 @@ impl CudaModel {
         };
         Ok(CudaModel {
             few: Few::new(&net)?,
-            many: Many::new(&net)?,
+            many: if config.experts.is_none() { Some(Many::new(&net)?) } else { None },
             ahead: Ahead::default(),
             logits: Pinned::zeroed(&device, FEW * config.vocab)?,
             config,
@@ -177,11 +177,15 @@ impl CudaModel {
                 return self.net.device.synchronize();
             }
         } else {
-            self.many.run(&self.net, batch)?;
+            let many = self.many.as_mut().ok_or_else(|| too_long(rows))?;
+            many.run(&self.net, batch)?;
         }
         for (first, count) in runs(&wanted) {
             let width = self.config.embedding;
-            let x = if rows <= FEW { self.few.residual() } else { self.many.residual() };
+            let x = match &self.many {
+                Some(many) if rows > FEW => many.residual(),
+                _ => self.few.residual(),
+            };
             self.few.head(&self.net, x.part(first * width..(first + count) * width), count)?;
             self.take_logits(count, logits)?;
         }
@@ -282,6 +286,10 @@ fn check(info: &ModelInfo, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
         return Err(BackendError::BadBatch(format!("{found} sequences, at most {SEQUENCES_MAX} fit in a step")));
     }
     Ok(())
+}
+
+fn too_long(rows: usize) -> Error {
+    Error::Unsupported(format!("a step of {rows} rows through experts, more than {FEW},"))
 }
 
 fn failed(error: Error) -> BackendError {

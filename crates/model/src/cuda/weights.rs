@@ -2,9 +2,9 @@
 //!
 //! Files are read and packed on all cores, a few MiB at a time, and copied over as they become ready.
 
-use crate::config::Config;
+use crate::config::{Config, Experts};
 use crate::gguf::Gguf;
-use crate::load::{LoadError, Loader};
+use crate::load::{LoadError, Loader, Wanted};
 use ::cuda::{Buffer, Device, Error, Kernels, Matrix, pack};
 use kernels::{Format, Layout, Shape};
 use std::path::Path;
@@ -36,6 +36,8 @@ pub(super) struct Layer {
     pub attention_output: Matrix,
     pub attention_output_bias: Option<Buffer<f32>>,
     pub feed_forward_norm: Buffer<f32>,
+    /// Where there are experts, `[expert][width]`; gate, up and down are those of all experts then, one behind the other.
+    pub router: Option<Buffer<f32>>,
     pub gate: Matrix,
     pub up: Matrix,
     pub down: Matrix,
@@ -45,6 +47,10 @@ pub(super) struct Layer {
 pub(super) trait Source {
     fn has(&self, name: &str) -> bool;
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix, LoadError>;
+    /// The matrices of all experts, one behind the other.
+    fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix, LoadError>;
+    /// A matrix of floats.
+    fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError>;
     fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError>;
     /// Called when the kernels are there.
     fn fill(&self, kernels: &Kernels, weights: &Weights) -> Result<(), Error>;
@@ -85,8 +91,11 @@ impl Weights {
     }
 
     /// Bytes that decoding one token reads.
-    pub fn bytes_per_token(&self) -> usize {
-        self.matrices().map(Matrix::bytes).sum()
+    pub fn bytes_per_token(&self, experts: Option<Experts>) -> usize {
+        let all: usize = self.matrices().map(Matrix::bytes).sum();
+        let Some(Experts { count, used }) = experts else { return all };
+        let experts: usize = self.layers.iter().flat_map(|l| [&l.gate, &l.up, &l.down]).map(Matrix::bytes).sum();
+        all - experts + experts / count * used
     }
 }
 
@@ -118,6 +127,12 @@ fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Res
         }
         false => None,
     };
+    let experts = config.experts.map(|experts| experts.count);
+    let feed = |part: &str, rows, columns| match experts {
+        Some(count) => source.stacked(&name(&format!("ffn_{part}_exps.weight")), count, rows, columns),
+        None => source.matrix(&name(&format!("ffn_{part}.weight")), rows, columns),
+    };
+    let router = experts.map(|count| source.table(&name("ffn_gate_inp.weight"), count, width)).transpose()?;
     Ok(Layer {
         attention_norm: vector("attn_norm.weight", width)?,
         q: matrix("attn_q.weight", q, width)?,
@@ -129,9 +144,10 @@ fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Res
         attention_output: matrix("attn_output.weight", width, q)?,
         attention_output_bias: optional("attn_output.bias", width)?,
         feed_forward_norm: vector("ffn_norm.weight", width)?,
-        gate: matrix("ffn_gate.weight", ff, width)?,
-        up: matrix("ffn_up.weight", ff, width)?,
-        down: matrix("ffn_down.weight", width, ff)?,
+        router: router.map(|router| Buffer::new(device, &router)).transpose()?,
+        gate: feed("gate", ff, width)?,
+        up: feed("up", ff, width)?,
+        down: feed("down", width, ff)?,
     })
 }
 
@@ -146,6 +162,22 @@ pub(super) struct FileSource<'a> {
 impl<'a> FileSource<'a> {
     pub fn new(path: &'a Path, gguf: &'a Gguf, device: &'a Device, threads: usize) -> FileSource<'a> {
         FileSource { loader: Loader::new(path, gguf, Layout::Rows, threads), gguf, device, threads }
+    }
+
+    fn read(&self, wanted: Wanted) -> Result<Matrix, LoadError> {
+        let Shape { rows, columns, .. } = wanted.shape;
+        let matrix = Matrix::zeroed(self.device, wanted.shape)?;
+        let row_bytes = wanted.shape.format.row_bytes(columns);
+        let rows_at_once = (PIECE_BYTES / row_bytes).next_multiple_of(pack::TILE_ROWS).max(pack::TILE_ROWS);
+        let next = Mutex::new(0);
+        let threads = self.threads.min(rows.div_ceil(rows_at_once)).max(1);
+        std::thread::scope(|scope| {
+            let work = || self.work(wanted.source, &matrix, &next, rows_at_once);
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            others.into_iter().map(|t| t.join().expect("packing does not panic")).fold(own, |all, one| all.and(one))
+        })?;
+        Ok(matrix)
     }
 
     /// Reads, packs and copies pieces of whole tiles until none is left.
@@ -180,19 +212,25 @@ impl Source for FileSource<'_> {
     }
 
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
+        self.read(self.loader.wanted(name, rows, columns)?)
+    }
+
+    fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
+        let experts = self.loader.stacked(name, count, rows, columns)?;
+        let first = experts.first().ok_or_else(|| LoadError::Missing(name.to_owned()))?;
+        self.read(Wanted { source: first.source, shape: Shape { rows: count * rows, ..first.shape } })
+    }
+
+    fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
         let wanted = self.loader.wanted(name, rows, columns)?;
-        let matrix = Matrix::zeroed(self.device, wanted.shape)?;
-        let row_bytes = wanted.shape.format.row_bytes(columns);
-        let rows_at_once = (PIECE_BYTES / row_bytes).next_multiple_of(pack::TILE_ROWS).max(pack::TILE_ROWS);
-        let next = Mutex::new(0);
-        let threads = self.threads.min(rows.div_ceil(rows_at_once)).max(1);
-        std::thread::scope(|scope| {
-            let work = || self.work(wanted.source, &matrix, &next, rows_at_once);
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-            let own = work();
-            others.into_iter().map(|t| t.join().expect("packing does not panic")).fold(own, |all, one| all.and(one))
-        })?;
-        Ok(matrix)
+        let format = wanted.shape.format;
+        let mut bytes = vec![0; rows * format.row_bytes(columns)];
+        self.loader.read_at(&mut None, wanted.source, &mut bytes)?;
+        let mut values = vec![0.0; rows * columns];
+        for (row, out) in bytes.chunks_exact(format.row_bytes(columns)).zip(values.chunks_exact_mut(columns)) {
+            kernels::blocks::dequantize_row(format, row, out);
+        }
+        Ok(values)
     }
 
     fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
@@ -210,6 +248,7 @@ pub(super) struct RandomSource<'a> {
     layers: usize,
     tied: bool,
     with_bias: bool,
+    with_head_norms: bool,
 }
 
 impl<'a> RandomSource<'a> {
@@ -217,7 +256,8 @@ impl<'a> RandomSource<'a> {
         let with_bias = config.architecture == "qwen2";
         // The small ones of this family use one table for both ends.
         let tied = config.architecture == "qwen2" && config.embedding < 3584;
-        Ok(RandomSource { device, layers: config.layers, tied, with_bias })
+        let with_head_norms = config.architecture.starts_with("qwen3");
+        Ok(RandomSource { device, layers: config.layers, tied, with_bias, with_head_norms })
     }
 
     /// The mix llama.cpp calls Q4_K_M: values and down projections of half of the layers, and the output, in Q6_K; other
@@ -242,12 +282,22 @@ impl Source for RandomSource<'_> {
     fn has(&self, name: &str) -> bool {
         match name {
             "output.weight" => !self.tied,
+            _ if name.ends_with("_norm.weight") => self.with_head_norms,
             _ => self.with_bias && name.ends_with(".bias") && !name.contains("attn_output"),
         }
     }
 
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         Ok(Matrix::zeroed(self.device, Shape { format: self.format(name, columns), rows, columns })?)
+    }
+
+    fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
+        self.matrix(name, count * rows, columns)
+    }
+
+    fn table(&self, _name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
+        let mut random = kernels::cases::Random(rows as u64);
+        Ok((0..rows * columns).map(|_| 0.05 * random.float()).collect())
     }
 
     fn vector(&self, _name: &str, length: usize) -> Result<Vec<f32>, LoadError> {

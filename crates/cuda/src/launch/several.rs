@@ -1,0 +1,301 @@
+//! Launching products of a matrix and 2 to 32 rows on tensor cores, and what goes before them: rows made ready once.
+
+use super::products::{self, Plan};
+use super::{Kernels, Module, room};
+use crate::arguments::*;
+use crate::device::{Device, Function};
+use crate::error::Error;
+use crate::pack;
+use kernels::Format;
+
+/// Numbers of tiles of eight rows there are kernels for.
+pub(super) const TILES: [usize; 3] = [1, 2, 4];
+pub(super) const WARPS: usize = 8;
+pub(super) const THREADS: u32 = (WARPS * 32) as u32;
+/// Shared memory of a warp for the scales of its sixteen rows.
+pub(super) const SCALES_BYTES: usize = 1024;
+/// Most blocks that may read each other's shared memory.
+const CLUSTER_MAX: usize = 8;
+/// Most super-blocks of a row for one such block, as `OWN_MAX` in `several.cu`.
+const OWN_MAX: usize = 8;
+/// Most shared memory for the rows of a product that is cut along the columns.
+const SPLIT_INPUT_BYTES_MAX: usize = 64 << 10;
+
+/// Units each warp has under way or is working on.
+pub(super) fn depth(tiles: usize) -> usize {
+    if tiles <= 2 { 4 } else { 3 }
+}
+
+/// Whether activations that meet this format have one scale per 256 columns.
+pub(super) fn is_wide(format: Format) -> bool {
+    format.block_elements() == pack::CHUNK_COLUMNS
+}
+
+/// Bytes of a super-block of quantised rows, as `input_bytes` in `several.cu` has them, for all tiles.
+pub(super) fn input_bytes(tiles: usize, wide: bool) -> usize {
+    tiles * (2048 + 256 + if wide { 32 } else { 256 })
+}
+
+/// Bytes of quantised rows of this many columns, at most [`crate::PICK_ROWS_MAX`] of them.
+pub fn quantised_bytes(columns: usize) -> usize {
+    pack::supers(columns) * input_bytes(TILES[2], false)
+}
+
+/// The kernels for one number of tiles.
+pub(super) struct Several {
+    tiles: usize,
+    store: Function,
+    partial: Function,
+    gates: [Function; 2],
+    logits: [Function; 2],
+    settle: Function,
+}
+
+impl Several {
+    pub fn new(device: &Device, tiles: usize, module: &Module) -> Result<Several, Error> {
+        let much = |name| module.function_with(name, device.facts().shared_bytes - STATIC_SHARED_BYTES);
+        Ok(Several {
+            tiles,
+            store: much("several_store")?,
+            partial: much("several_partial")?,
+            gates: [much("several_gate")?, much("several_gate_whole")?],
+            logits: [much("several_logits")?, much("several_logits_whole")?],
+            settle: module.function_with("settle", device.facts().shared_bytes - SETTLE_SHARED_BYTES)?,
+        })
+    }
+}
+
+/// Fixed shared memory of these kernels, which counts against the most they may ask for.
+const STATIC_SHARED_BYTES: usize = 512;
+const SETTLE_SHARED_BYTES: usize = 9 << 10;
+
+/// How one product is cut up.
+struct Cut {
+    blocks: Vec<usize>,
+    splits: usize,
+    wave: usize,
+    shared_bytes: usize,
+}
+
+impl Kernels {
+    fn tiles_for(&self, rows: usize) -> &Several {
+        assert!((1..=TILES[2] * 8).contains(&rows), "at most {} rows", TILES[2] * 8);
+        self.several.iter().find(|several| rows <= several.tiles * 8).expect("there are kernels for 32 rows")
+    }
+
+    /// The residual with what was left to add, normalised and quantised.
+    pub fn settle(&self, call: &SettleCall<'_>) -> Result<(), Error> {
+        let (several, columns) = (self.tiles_for(call.rows), call.norm.0.len());
+        let supers = pack::supers(columns);
+        let visits = call.partial.as_ref().and_then(|partial| partial.visits);
+        let slices = call.partial.as_ref().map_or(0, |partial| pack::supers(partial.columns));
+        let slices = slices * visits.map_or(1, |(_, used)| used);
+        if let Some((shares, used)) = visits {
+            room(shares, call.rows * used, "shares");
+        }
+        if let Some(normed) = call.normed {
+            room(normed, call.rows * columns, "normalised rows");
+        }
+        room(call.x, call.rows * columns, "the residual");
+        room(call.squares, call.rows * supers, "squares");
+        room(call.arrived, call.rows, "counters");
+        room(call.output, quantised_bytes(columns), "quantised rows");
+        let bias = call.partial.as_ref().and_then(|partial| partial.bias);
+        if let Some(partial) = &call.partial {
+            room(partial.sums, slices * call.rows * columns, "partial sums");
+            assert!(bias.is_none_or(|bias| bias.len == columns), "one bias per column");
+        }
+        let mut a = Arguments::default();
+        let params = SettleBlock {
+            x: a.at(call.x),
+            partial: a.optional(call.partial.as_ref().map(|partial| partial.sums)),
+            bias: a.optional(bias),
+            norm: a.at(call.norm.0.all()),
+            squares: a.at(call.squares),
+            arrived: a.at(call.arrived),
+            output: a.at(call.output),
+            epsilon: call.norm.1,
+            columns: columns as u32,
+            supers: supers as u32,
+            slices: slices as u32,
+            rows: call.rows as u32,
+            wide: u32::from(is_wide(call.format)),
+            normed: a.optional(call.normed),
+            shares: a.optional(visits.map(|(shares, _)| shares)),
+            visits: visits.map_or(1, |(_, used)| used) as u32,
+            padding: 0,
+        };
+        // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
+        let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
+        self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, slices * 1024, a, &params)
+    }
+
+    /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits
+    /// into shared memory, and what is added to the residual is added up by super-blocks.
+    pub fn has_several(&self, width: usize, longest: usize) -> bool {
+        let facts = self.device.facts();
+        let available = facts.shared_bytes - STATIC_SHARED_BYTES;
+        let input = pack::supers(width) * (input_bytes(TILES[1], false) + partial_bytes(TILES[1]));
+        let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
+        let places = width.div_ceil(pack::TILE_ROWS).div_ceil(facts.multiprocessors as usize);
+        let supers = pack::supers(longest);
+        let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX
+            && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
+        settles && input + ring <= available && products::slices(places, supers) == supers
+    }
+
+    fn unit_bytes(&self) -> usize {
+        self.options.formats.iter().map(|&format| 4 * pack::chunk_bytes(format)).max().unwrap_or(0)
+    }
+
+    /// Matrix times several rows.
+    pub fn several(&self, call: &SeveralCall<'_>) -> Result<(), Error> {
+        let matrix = call.parts[0].matrix;
+        assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
+        for part in call.parts {
+            self.has(part.matrix);
+            assert_eq!(part.matrix.columns, matrix.columns, "matrices over the same input are equally wide");
+            assert_eq!(is_wide(part.matrix.format), is_wide(matrix.format), "matrices over the same quantised rows");
+            assert!(part.output + part.matrix.rows <= call.stride, "results fit an output row");
+            assert!(part.bias.is_none_or(|bias| bias.len == part.matrix.rows), "one bias per output");
+        }
+        if let Then::Gate(up) = call.then {
+            products::same_shape(matrix, up)?;
+        }
+        let adds = matches!(call.then, Then::Add);
+        match call.input {
+            Rows::Settled(rows) => room(rows, quantised_bytes(matrix.columns), "quantised rows"),
+            Rows::Plain(rows) => room(rows, call.rows * matrix.columns, "input rows"),
+        }
+        assert_eq!(matches!(call.input, Rows::Plain(_)), adds, "only what is added is quantised by its product");
+        let slices = if adds { pack::supers(matrix.columns) } else { 1 };
+        assert!(call.parts.len() == 1 || slices == 1, "one matrix is added");
+        room(call.output, slices * call.rows * call.stride, "output rows");
+        // Where 32 rows do not fit into shared memory the weights are read twice.
+        let several = self.tiles_for(call.rows);
+        let fits = |several: &&Several| self.cut(call, several.tiles).is_some();
+        let several = Some(several).filter(fits).or_else(|| self.several.get(1).filter(fits));
+        let several = several.ok_or_else(|| Error::Unsupported(format!("rows of {} columns", matrix.columns)))?;
+        for first in (0..call.rows).step_by(several.tiles * 8) {
+            self.several_rows(call, several, first)?;
+        }
+        Ok(())
+    }
+
+    fn several_rows(&self, call: &SeveralCall<'_>, several: &Several, first: usize) -> Result<(), Error> {
+        let matrix = call.parts[0].matrix;
+        let supers = pack::supers(matrix.columns);
+        let cut = self.cut(call, several.tiles).ok_or_else(|| Error::Unsupported("a product".to_owned()))?;
+        let mut a = Arguments::default();
+        let skipped = supers * input_bytes(first / 8, is_wide(matrix.format));
+        let mut params = SeveralBlock {
+            input: match call.input {
+                Rows::Settled(rows) => a.at(rows) + skipped as u64,
+                Rows::Plain(rows) => a.at(rows),
+            },
+            columns: matrix.columns as u32,
+            output: a.at(call.output) + (first * call.stride * 4) as u64,
+            supers: supers as u32,
+            rows: (call.rows - first).min(several.tiles * 8) as u32,
+            output_stride: call.stride as u32,
+            splits: cut.splits as u32,
+            wave: cut.wave as u32,
+            slice_rows: call.rows as u32,
+            segments: products::segments(&mut a, call.parts, call.then, &cut.blocks),
+            ..SeveralBlock::default()
+        };
+        let blocks: usize = cut.blocks.iter().sum();
+        let whole = usize::from(self.plan(call).slices == 1 && supers > 1);
+        let (name, function) = match call.then {
+            Then::Store => ("several_store", &several.store),
+            Then::Add => {
+                assert_eq!(first, 0, "sums of all rows are left at once");
+                ("several_partial", &several.partial)
+            }
+            Then::Gate(_) => ("several_gate", &several.gates[whole]),
+            Then::Logits(candidates) => {
+                room(candidates, call.rows * blocks, "candidates");
+                params.candidates = a.at(candidates) + (first * blocks * 8) as u64;
+                ("several_logits", &several.logits[whole])
+            }
+        };
+        self.launch(name, function, (blocks as u32, 1, 1), THREADS, cut.shared_bytes, a, &params)
+    }
+
+    fn plan(&self, call: &SeveralCall<'_>) -> Plan {
+        Plan::new(call.parts, call.then, false, self.device.facts().multiprocessors as usize)
+    }
+
+    /// How a product is cut up for a number of tiles; `None` when its rows do not fit into shared memory. Cuts must not
+    /// change sums: whether a group is added up as a whole is the one-row kernel's choice, and it depends on shapes only.
+    fn cut(&self, call: &SeveralCall<'_>, tiles: usize) -> Option<Cut> {
+        let facts = self.device.facts();
+        let (multiprocessors, available) = (facts.multiprocessors as usize, facts.shared_bytes - STATIC_SHARED_BYTES);
+        let matrix = call.parts[0].matrix;
+        let supers = pack::supers(matrix.columns);
+        let input = input_bytes(tiles, is_wide(matrix.format));
+        let unit = call.parts.iter().map(|part| 4 * pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
+        let fixed = WARPS * (SCALES_BYTES + depth(tiles) * unit);
+        let each = if matches!(call.then, Then::Gate(_)) { 2 } else { 4 };
+        let groups: Vec<usize> =
+            call.parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS).div_ceil(each)).collect();
+        let whole = self.plan(call).slices == 1 && supers > 1;
+        if matches!(call.then, Then::Add | Then::Store) && whole {
+            return None;
+        }
+        if matches!(call.then, Then::Add) {
+            let splits = splits(groups[0], supers, multiprocessors, SPLIT_INPUT_BYTES_MAX / input)?;
+            let blocks = (multiprocessors / splits).min(groups[0]) * splits;
+            let shared_bytes = supers.div_ceil(splits) * input + fixed;
+            return Some(Cut { blocks: vec![blocks], splits, wave: groups[0], shared_bytes });
+        }
+        let blocks = match call.then {
+            Then::Logits(_) => vec![self.candidates(matrix.rows)],
+            _ => {
+                let bytes: Vec<usize> = call.parts.iter().map(|part| part.matrix.bytes()).collect();
+                products::share(&groups, &bytes, multiprocessors.min(groups.iter().sum()))
+            }
+        };
+        let most = groups.iter().zip(&blocks).map(|(g, b)| g.div_ceil(*b)).max().unwrap_or(1);
+        let left = available.checked_sub(supers * input + fixed)?;
+        let partial = if whole { 0 } else { supers * partial_bytes(tiles) };
+        let wave = left.checked_div(partial).map_or(most, |wave| wave.min(most));
+        let shared_bytes = supers * input + fixed + wave * partial;
+        (wave > 0).then_some(Cut { blocks, splits: 1, wave, shared_bytes })
+    }
+}
+
+/// Bytes of one unit's partial results.
+pub(super) fn partial_bytes(tiles: usize) -> usize {
+    8 * tiles * 20 * 4
+}
+
+/// Parts the columns are cut into: what leaves the busiest warp least to do, and then the least input to read.
+fn splits(groups: usize, supers: usize, multiprocessors: usize, supers_max: usize) -> Option<usize> {
+    let cost = |&splits: &usize| {
+        let (blocks, supers) = ((multiprocessors / splits).min(groups), supers.div_ceil(splits));
+        let units = groups.div_ceil(blocks) * supers;
+        // A round of units takes about as long as reading ten super-blocks of rows.
+        10 * units.div_ceil(WARPS) + supers
+    };
+    (1..=supers.min(multiprocessors)).filter(|&splits| supers.div_ceil(splits) <= supers_max).min_by_key(cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_cut_so_that_warps_are_busy() {
+        // The output and down projections of the 1.5B and of the 7B on 132 multiprocessors.
+        let cases = [(96, 6), (96, 35), (224, 14), (224, 74)];
+        for (groups, supers) in cases {
+            let splits = splits(groups, supers, 132, 14).unwrap();
+            let blocks = (132 / splits).min(groups);
+            let rounds = (groups.div_ceil(blocks) * supers.div_ceil(splits)).div_ceil(WARPS);
+            let least = (groups * supers).div_ceil(132 * WARPS);
+            assert!(rounds <= least + 1, "{groups} x {supers}: {splits} splits, {rounds} rounds of {least}");
+        }
+        assert_eq!(splits(96, 35, 132, 0), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! The products of a step of 2 to 32 rows: weights are read once for all of them, on tensor cores.
+//!
+//! ```text
+//! per layer:
+//!   settle     x += what the layer before left; norm, quantise
+//!   several    q k v, bias                        -> heads
+//!   ...        attention, as in `few.rs`          -> attended
+//!   several    quantise, output projection        -> sums
+//!   settle     x += sums; norm, quantise
+//!   several    gate and up, silu                  -> gated
+//!   several    quantise, down                     -> sums, left for the next settle
+//! settle       x += sums; norm, quantise
+//! several      logits, best of each block
+//! ```
+//!
+//! Experts, where there are any, take the place of gate, up and down: `route`, then one row at a time through the experts it
+//! visits. Steps of one row go this way too then, so rows are equal whatever their number.
+//!
+//! Otherwise the same sums in the same order as `Kernels::product` does for one row.
+
+use super::Net;
+use super::weights::Layer;
+use crate::config::Experts;
+use ::cuda::{
+    Buffer, Error, ExpertsCall, Matrix, Part, Partial, RouteCall, Rows, SettleCall, SeveralCall, Slice, Then,
+    quantised_bytes,
+};
+
+/// Buffers between the kernels.
+pub(super) struct Several {
+    quantised: Buffer<u8>,
+    sums: Buffer<f32>,
+    squares: Buffer<f32>,
+    arrived: Buffer<u32>,
+    mixture: Option<Mixture>,
+}
+
+/// What experts need besides.
+struct Mixture {
+    experts: Experts,
+    normed: Buffer<f32>,
+    scores: Buffer<f32>,
+    chosen: Buffer<u32>,
+    shares: Buffer<f32>,
+}
+
+impl Mixture {
+    fn new(net: &Net, experts: Experts, rows: usize) -> Result<Mixture, Error> {
+        let device = &net.device;
+        Ok(Mixture {
+            experts,
+            normed: Buffer::zeroed(device, rows * net.config.embedding)?,
+            scores: Buffer::zeroed(device, rows * experts.count)?,
+            chosen: Buffer::zeroed(device, rows * experts.used)?,
+            shares: Buffer::zeroed(device, rows * experts.used)?,
+        })
+    }
+}
+
+/// Whether two matrices meet activations quantised in the same way.
+fn alike(a: &Matrix, b: &Matrix) -> bool {
+    a.format.block_elements() == b.format.block_elements()
+}
+
+impl Several {
+    /// Room for `rows` rows.
+    pub fn new(net: &Net, rows: usize) -> Result<Several, Error> {
+        let (config, device) = (&net.config, &net.device);
+        let supers = |columns: usize| columns.div_ceil(::cuda::pack::CHUNK_COLUMNS);
+        let visits = config.experts.map_or(1, |experts| experts.used);
+        let slices = (visits * supers(config.feed_forward)).max(supers(config.heads * config.head));
+        Ok(Several {
+            quantised: Buffer::zeroed(device, quantised_bytes(config.embedding))?,
+            sums: Buffer::zeroed(device, slices * rows * config.embedding)?,
+            squares: Buffer::zeroed(device, supers(config.embedding) * rows)?,
+            arrived: Buffer::zeroed(device, rows)?,
+            mixture: config.experts.map(|experts| Mixture::new(net, experts, rows)).transpose()?,
+        })
+    }
+
+    /// Adds what is left to the residual and multiplies its norm with matrices.
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of a product")]
+    pub fn normed(
+        &self,
+        net: &Net,
+        rows: usize,
+        (x, left): (Slice<'_, f32>, Option<Partial<'_>>),
+        norm: &Buffer<f32>,
+        parts: &[Part<'_>],
+        (output, stride): (Slice<'_, f32>, usize),
+        then: Then<'_>,
+    ) -> Result<(), Error> {
+        let mut left = left;
+        let mut rest = parts.to_vec();
+        // Matrices that want their input quantised in the same way share a product; nearly always all of them.
+        while let Some(first) = rest.first().copied() {
+            let (now, later) = rest.into_iter().partition(|part| alike(part.matrix, first.matrix));
+            let parts: Vec<Part<'_>> = now;
+            self.settle(net, rows, (x, left.take()), norm, first.matrix, None)?;
+            let input = Rows::Settled(self.quantised.all());
+            net.kernels.several(&SeveralCall { parts: &parts, rows, input, output, stride, then })?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Multiplies rows with a matrix; the sums are left for the next [`Several::normed`].
+    pub fn left<'a>(
+        &'a self,
+        net: &Net,
+        rows: usize,
+        input: Slice<'_, f32>,
+        matrix: &Matrix,
+        bias: Option<Slice<'a, f32>>,
+    ) -> Result<Partial<'a>, Error> {
+        net.kernels.several(&SeveralCall {
+            parts: &[Part { matrix, bias: None, output: 0 }],
+            rows,
+            input: Rows::Plain(input),
+            output: self.sums.all(),
+            stride: matrix.rows,
+            then: Then::Add,
+        })?;
+        Ok(Partial { sums: self.sums.all(), columns: matrix.columns, bias, visits: None })
+    }
+
+    /// Adds what is left to the residual, for whoever reads it.
+    pub fn finish(&self, net: &Net, rows: usize, x: Slice<'_, f32>, left: Partial<'_>) -> Result<(), Error> {
+        self.settle(net, rows, (x, Some(left)), &net.weights.output_norm, &net.weights.output, None)
+    }
+
+    fn settle(
+        &self,
+        net: &Net,
+        rows: usize,
+        (x, partial): (Slice<'_, f32>, Option<Partial<'_>>),
+        norm: &Buffer<f32>,
+        matrix: &Matrix,
+        normed: Option<Slice<'_, f32>>,
+    ) -> Result<(), Error> {
+        net.kernels.settle(&SettleCall {
+            x,
+            rows,
+            partial,
+            norm: (norm, net.config.epsilon),
+            squares: self.squares.all(),
+            arrived: self.arrived.all(),
+            format: matrix.format,
+            output: self.quantised.all(),
+            normed,
+        })
+    }
+
+    /// The feed-forward part of a layer with experts: settle and norm, route, gates and ups, downs; what is added is left.
+    pub fn experts<'a>(
+        &'a self,
+        net: &Net,
+        rows: usize,
+        x: (Slice<'_, f32>, Partial<'_>),
+        layer: &Layer,
+        router: &Buffer<f32>,
+        gated: Slice<'_, f32>,
+    ) -> Result<Partial<'a>, Error> {
+        let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
+        let Experts { count, used } = mixture.experts;
+        let (normed, chosen, shares) = (mixture.normed.all(), mixture.chosen.all(), mixture.shares.all());
+        self.settle(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
+        let (scores, arrived) = (mixture.scores.all(), self.arrived.all());
+        net.kernels.route(&RouteCall { input: normed, rows, router, count, used, scores, arrived, chosen, shares })?;
+        let (matrix, up) = (&layer.gate, Some(&layer.up));
+        let (input, output) = (normed, gated);
+        net.kernels.experts(&ExpertsCall { matrix, up, count, chosen, used, rows, input, output })?;
+        let (matrix, output) = (&layer.down, self.sums.all());
+        net.kernels.experts(&ExpertsCall { matrix, up: None, count, chosen, used, rows, input: gated, output })?;
+        Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used)) })
+    }
+}
