@@ -22,6 +22,8 @@ const ROWS: &str = include_str!("kernels/rows.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
+const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
+const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
 const TOKEN: &str = include_str!("kernels/token.cu");
 
 /// One kernel source.
@@ -69,7 +71,20 @@ impl Source {
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
-            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, TENSOR, ATTENTION, ROWS, TAGGED, RING, TOKEN],
+            Source::Token => &[
+                COMMON,
+                FORMATS,
+                PRODUCT,
+                HEADS,
+                TENSOR,
+                ATTENTION,
+                ROWS,
+                TAGGED,
+                RING,
+                TOKEN_PRODUCT,
+                TOKEN_ATTENTION,
+                TOKEN,
+            ],
         }
     }
 }

@@ -122,10 +122,6 @@ impl Device {
                 attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
                 attribute.value.programmaticStreamSerializationAllowed = 1;
             }
-            Start::Together => {
-                attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-                attribute.value.cooperative = 1;
-            }
             Start::Plain => {}
         }
         let (x, y, z) = call.grid;
@@ -142,7 +138,6 @@ impl Device {
             // Cards before 9.0 do not know dependent launches.
             numAttrs: u32::from(match call.start {
                 Start::Early => self.inner.facts.capability.0 >= 9,
-                Start::Together => true,
                 Start::Plain => false,
             }),
         };
@@ -180,8 +175,6 @@ pub(crate) enum Start {
     Plain,
     /// Perhaps before the kernel before has ended; it waits by itself.
     Early,
-    /// When there is room for all of them at once.
-    Together,
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.

@@ -5,6 +5,7 @@
 mod products;
 mod program;
 mod prompts;
+mod script;
 
 use crate::arguments::*;
 use crate::compile::{Source, architecture_option, compile};
@@ -17,8 +18,8 @@ use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use program::Script;
 pub use program::{Program, READINGS};
+use script::Script;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -80,7 +81,7 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (stage, depth) = (program::STAGE_BYTES, program::depth(self));
+                let (stage, depth) = (script::STAGE_BYTES, program::depth(self));
                 let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()
@@ -118,7 +119,7 @@ impl Kernels {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
         let products = products::ROWS.map(|rows| (Source::Product, rows));
-        let whole = device.facts().capability.0 >= 9;
+        let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= program::SHARED_BYTES;
         let others = Source::ALL.into_iter().filter(|&source| source != Source::Product).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
         let wanted: Vec<(Source, usize)> = products.into_iter().chain(others).collect();

@@ -46,7 +46,7 @@ pub(super) struct Few {
 
 enum Recorded {
     Graph(Graph),
-    Program(Program),
+    Program(Box<Program>),
 }
 
 /// What a recorded step depends on.
@@ -113,7 +113,7 @@ impl Few {
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
         if !self.recorded.contains_key(&shape) {
             let recorded = if shape.rows == 1 && net.kernels.has_programs(net.config.embedding, net.config.layers) {
-                Recorded::Program(net.kernels.program(|| self.record(net, shape))?)
+                Recorded::Program(Box::new(net.kernels.program(|| self.record(net, shape))?))
             } else {
                 Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
             };
