@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __g
         } else if (kind == OP_ATTENTION) {
             if (blockIdx.x >= place.items) ring_refill(ring, stretches, p.count);
             // Attention needs all registers there are.
-            saved[warp] = ring;
+            if (ring.lane == 0) saved[warp] = ring;
             __syncwarp();
             token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
             ring = saved[warp], ring.lane = own_lane();
