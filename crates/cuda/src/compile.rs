@@ -26,6 +26,8 @@ const EXPERTS: &str = include_str!("kernels/experts.cu");
 const SETTLE: &str = include_str!("kernels/settle.cu");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
+const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
+const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
 const TOKEN: &str = include_str!("kernels/token.cu");
 
 /// One kernel source.
@@ -85,7 +87,20 @@ impl Source {
             Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
-            Source::Token => &[COMMON, FORMATS, PRODUCT, HEADS, TENSOR, ATTENTION, ROWS, TAGGED, RING, TOKEN],
+            Source::Token => &[
+                COMMON,
+                FORMATS,
+                PRODUCT,
+                HEADS,
+                TENSOR,
+                ATTENTION,
+                ROWS,
+                TAGGED,
+                RING,
+                TOKEN_PRODUCT,
+                TOKEN_ATTENTION,
+                TOKEN,
+            ],
         }
     }
 }

@@ -6,6 +6,7 @@ mod experts;
 mod products;
 mod program;
 mod prompts;
+mod script;
 mod several;
 
 use crate::arguments::*;
@@ -19,8 +20,8 @@ use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use program::Script;
 pub use program::{Program, READINGS};
+use script::Script;
 pub use several::quantised_bytes;
 
 /// Most rows of one [`Kernels::pick`].
@@ -90,7 +91,7 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (stage, depth) = (program::STAGE_BYTES, program::depth(self));
+                let (stage, depth) = (script::STAGE_BYTES, program::depth(self));
                 let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()
@@ -131,7 +132,7 @@ impl Kernels {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
         let several = several::TILES.map(|tiles| (Source::Several, tiles));
-        let whole = device.facts().capability.0 >= 9;
+        let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= program::SHARED_BYTES;
         let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
         let wanted: Vec<(Source, usize)> = several.into_iter().chain(others).collect();

@@ -5,7 +5,7 @@
 // most of a layer of the 1.5B. The memory never waits for a dependency between phases as long as the dependency takes less
 // time than those bytes, 4 us on an H200. A stage that was read makes room for the next one in the stream.
 //
-// A warp of its own for fetching (17 warps) was tried on paper: it leaves 96 registers to a thread instead of 128.
+// A warp of its own for fetching would be the 17th and leave 96 registers to a thread instead of 128, too few for attention.
 
 // What a phase has this block read; the host writes these. A run is what is contiguous: all chunks a block has of a matrix,
 // of which every warp takes an equal part, or the chunks of one tile (`whole`), the tiles dealt out.
