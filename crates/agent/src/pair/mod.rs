@@ -33,8 +33,11 @@ const OUTPUT_TOKENS_MIN: usize = 2_048;
 /// Bytes of code per token, on the low side.
 const BYTES_PER_TOKEN: usize = 3;
 
-/// Randomness of a second try after an answer that changed nothing: the same again would be the same again.
+/// Randomness of another try after an answer that changed nothing: the same again would be the same again.
 const FRESH_TEMPERATURE: f64 = 0.7;
+
+/// How often an answer that changed nothing is asked for anew. Each finds something in about a third of the cases.
+const FRESH_TRIES: usize = 3;
 
 /// Runs one turn.
 pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
@@ -48,7 +51,7 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
         desk.conversation.show(&file.path, &file.text);
     }
     let task = Task::of(&prompt.text);
-    let mut last_try = false;
+    let (mut repaired, mut fresh) = (false, 0);
     loop {
         let mut draft = Draft::new(desk.root(), files.clone(), task);
         match answer(desk, &mut draft, &settings).await {
@@ -58,17 +61,19 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
         }
         let failed = match apply(desk, &draft).await {
             Ok(()) => return Outcome::Done,
-            Err(failed) if last_try => return Outcome::Failed { why: failed.why() },
+            Err(failed) if repaired => return Outcome::Failed { why: failed.why() },
             Err(failed) => failed,
         };
         match failed {
             NotApplied::Unclear(why) => {
                 desk.notice(format!("the change did not apply and is asked for again: {why}")).await;
                 desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
+                repaired = true;
             }
             // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
             // What the person said in between must not be lost by that.
-            NotApplied::Unchanged { names } if desk.conversation.items().len() == begins + 2 => {
+            NotApplied::Unchanged { names } if fresh < FRESH_TRIES && desk.conversation.items().len() == begins + 2 => {
+                fresh += 1;
                 desk.notice("the answer changes nothing; it is asked for anew").await;
                 let anew =
                     Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
@@ -78,12 +83,11 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
                     settings["temperature"] = json!(FRESH_TEMPERATURE);
                 }
                 if desk.config().is_local() {
-                    settings["seed"] = json!(1);
+                    settings["seed"] = json!(fresh);
                 }
             }
             failed => return Outcome::Failed { why: failed.why() },
         }
-        last_try = true;
     }
 }
 
