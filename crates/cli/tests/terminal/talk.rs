@@ -8,8 +8,8 @@ use crate::slow;
 const SMALL: &str = "smollm2-135m";
 /// A question with a long answer.
 const LONG: &str = "Write a very long story about a cat who travels. Do not stop early.";
-/// Rows of a screen on which nothing scrolls away before it was looked at.
-const TALL: u16 = 240;
+/// A screen on which nothing scrolls away before it was looked at.
+const TALL: (u16, u16) = (80, 240);
 
 /// Whether the model has said this many words after the last sign. Lines of Flint's own are not the model's.
 fn words_after(text: &str, sign: &str, count: usize) -> bool {
@@ -39,8 +39,7 @@ fn a_question_is_answered_with_figures_and_the_terminal_is_given_back() {
 #[test]
 fn a_steer_in_the_middle_begins_another_answer_below_it() {
     let place = Place::new(SMALL);
-    let screen = place.flint(&["-c", "temperature=0"]);
-    screen.resize(80, TALL);
+    let screen = place.flint_with(&["-c", "temperature=0"], &[], TALL);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
     screen.enter("Now list ten colours instead.");
@@ -54,8 +53,7 @@ fn a_steer_in_the_middle_begins_another_answer_below_it() {
 #[test]
 fn a_steer_before_the_answer_began_turns_it_too() {
     let place = Place::new(SMALL);
-    let screen = place.flint(&["-c", "max_output_tokens=60"]);
-    screen.resize(80, TALL);
+    let screen = place.flint_with(&["-c", "max_output_tokens=60"], &[], TALL);
     screen.enter(LONG);
     screen.sees("Esc stops");
     screen.enter("Say hello instead.");
@@ -85,8 +83,7 @@ fn a_steer_turns_what_the_answer_is_about() {
 #[test]
 fn esc_stops_at_once_and_keeps_what_was_said() {
     let place = Place::new(SMALL);
-    let screen = place.flint(&[]);
-    screen.resize(80, TALL);
+    let screen = place.flint_with(&[], &[], TALL);
     let mut times = Vec::new();
     for turn in 1..=5 {
         // An answer that was stopped before would teach the model to be brief.
