@@ -24,6 +24,7 @@ const UNITS: &str = include_str!("kernels/units.cuh");
 const SEVERAL: &str = include_str!("kernels/several.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const SETTLE: &str = include_str!("kernels/settle.cu");
+const HANDED: &str = include_str!("kernels/handed.cuh");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
 const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
@@ -95,6 +96,7 @@ impl Source {
                 TENSOR,
                 ATTENTION,
                 ROWS,
+                HANDED,
                 TAGGED,
                 RING,
                 TOKEN_PRODUCT,
@@ -105,9 +107,10 @@ impl Source {
     }
 }
 
-/// The compiler's option for a compute capability.
+/// The compiler's option for a compute capability, with what only that one has where there is such a thing.
 pub fn architecture_option(capability: (u32, u32)) -> String {
-    format!("sm_{}{}", capability.0, capability.1)
+    let own = if capability >= (9, 0) { "a" } else { "" };
+    format!("sm_{}{}{own}", capability.0, capability.1)
 }
 
 /// Opens NVRTC and says its version. `FLINT_NVRTC` may name the library's file, where it is not on the search path.

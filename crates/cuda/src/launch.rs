@@ -48,6 +48,8 @@ pub struct KernelsOptions {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
+    /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
+    pub multiprocessors: usize,
     /// Whether a [`Program`] notes when its phases begin and end.
     pub times: bool,
 }
@@ -59,14 +61,22 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
+    /// Most parts the positions of a row are cut into: one for each multiprocessor and group of heads, as a power of two.
+    fn splits(&self) -> usize {
+        let groups = self.heads / self.group();
+        let each = (self.multiprocessors / groups).clamp(1, SPLITS);
+        1 << each.ilog2()
+    }
+
     /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key
-    /// and value, statistics, and the sums of all warps.
+    /// and value, weights, statistics, and the sums of four warps together.
     fn attention_bytes(&self) -> usize {
         let (group, head) = (self.group(), self.head);
         let queries = 2 * head.div_ceil(32) * 512;
-        let sums = 16 * group * head * 4;
+        let weights = 2 * 16 * (512 + 32);
+        let sums = 4 * group * head * 4;
         let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
-        queries + 4 * head + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32
+        queries + 4 * head + weights + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32
     }
 
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
@@ -76,7 +86,8 @@ impl KernelsOptions {
         formats.dedup();
         let head = format!("HEAD={}", self.head);
         let (group, bytes) = (self.group(), self.attention_bytes());
-        let attention = [head.clone(), format!("GROUP={group}"), format!("ATTENTION_BYTES={bytes}")];
+        let splits = format!("SPLITS={}", self.splits());
+        let attention = [head.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
         match source {
             Source::Product => {
                 formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
@@ -92,7 +103,8 @@ impl KernelsOptions {
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
                 let (stage, depth) = (script::STAGE_BYTES, program::depth(self));
-                let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned()];
+                let feeders = format!("FEEDERS={}", program::FEEDERS);
+                let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned(), feeders];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()
             }
@@ -201,7 +213,7 @@ impl Kernels {
             return script.attention(params, a);
         }
         // Blocks without positions would end at once, but starting them takes time.
-        let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, SPLITS);
+        let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, self.options.splits());
         let grid = (splits as u32, (heads / self.options.group()) as u32, rows as u32);
         self.launch("attention", &self.attention, grid, 512, self.options.attention_bytes(), a, &params)
     }

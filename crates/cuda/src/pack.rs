@@ -125,8 +125,8 @@ fn pack_super(format: Format, r: usize, block: &[u8], chunk: &mut [u8]) {
         head[..4].copy_from_slice(&block[..4]);
         for j in 0..8 {
             let (scale, min) = (parts.scales[j] as u8, parts.mins[j] as u8);
-            head[4 + j] = scale & 15 | (min & 15) << 4;
-            head[12 + j / 2] |= (scale >> 4 | (min >> 4) << 2) << (4 * (j % 2));
+            head[4 + j] = scale | (min & 3) << 6;
+            head[12 + j / 2] |= (min >> 2) << (4 * (j % 2));
         }
     }
     for j in 0..8 {

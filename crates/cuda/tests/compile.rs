@@ -50,13 +50,13 @@ fn every_kernel_compiles_for_every_architecture() {
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
     let check = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), architecture: &str| {
-        let options = KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, times: false };
+        let options = KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, multiprocessors: 132, times: false };
         let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
     };
     // The shapes of the models in the catalogue and of the self test.
     let shapes = [(128, 12, 2), (128, 28, 4), (64, 14, 2), (64, 9, 3), (80, 4, 4)];
-    for architecture in ["sm_80", "sm_90"] {
+    for architecture in ["sm_80", "sm_90a"] {
         for shape in shapes {
             for source in [Source::Attention, Source::Heads, Source::Flash] {
                 check(source, &all, 0, shape, architecture);
@@ -70,6 +70,6 @@ fn every_kernel_compiles_for_every_architecture() {
         }
     }
     check(Source::Several, &all, 2, shapes[0], "sm_80");
-    check(Source::Token, &mix, 1, shapes[0], "sm_90");
-    check(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90");
+    check(Source::Token, &mix, 1, shapes[0], "sm_90a");
+    check(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a");
 }

@@ -27,25 +27,54 @@ fn print_times(card: &CudaModel, depth: usize) {
                     continue;
                 }
                 for i in 0..n - 1 {
-                    parts[i] += (r[i + 1] - r[i]) as f64 / 1980.0;
+                    parts[i] += (r[i + 1] - r[i]) as f64 / 1000.0;
                 }
-                parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1980.0;
+                parts[n - 1] += (r[n - 1] - before[n - 1]) as f64 / 1000.0;
                 count += 1.0;
             }
         }
+        // From the last block's end of the phase before to the last one's of this, and from the first one's to the last.
+        let end = |layer: usize, at: usize| {
+            let ends = (0..sms).map(|block| t[((layer * 5 + at) * sms + block) * n + n - 1] as f64 / 1000.0);
+            (ends.clone().fold(f64::MAX, f64::min), ends.fold(0.0, f64::max))
+        };
+        let mut path = (0.0, 0.0);
+        for layer in 4..24 {
+            let (first, last) = end(layer, at);
+            path = (path.0 + (last - end(layer, at - 1).1) / 20.0, path.1 + (last - first) / 20.0);
+        }
         let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
-        println!("  {name:10} {}", text.join(" "));
+        println!("  {name:10} {}   path {:6.2} spread {:6.2}", text.join(" "), path.0, path.1);
     }
     let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
     let last = t.len() / sms / n - 1;
-    let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1980.0;
+    let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1000.0;
     println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
     println!(
         "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
-        (r(last, 5) - r(0, 0)) / 1980.0,
-        (r(last - 1, 5) - r(last - 2, 5)) / 1980.0,
-        (r(0, 5) - r(0, 0)) / 1980.0
+        (r(last, 5) - r(0, 0)) / 1000.0,
+        (r(last - 1, 5) - r(last - 2, 5)) / 1000.0,
+        (r(0, 5) - r(0, 0)) / 1000.0
     );
+}
+
+/// Whether single rows give the bits that steps of several give, near the start and where attention is cut into parts.
+fn check(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    let vocab = card.info().vocab;
+    for start in [0, 250, 700, 5000] {
+        let chunk = Chunk { tokens: &tokens[..16], start, blocks, want: Want::All };
+        card.forward(&[chunk], &mut together).unwrap();
+        let (mut equal, mut worst) = (0, 0.0f32);
+        for (row, expected) in together.chunks(vocab).enumerate() {
+            let chunk = Chunk { tokens: &tokens[row..=row], start: start + row, blocks, want: Want::Last };
+            card.forward(&[chunk], &mut alone).unwrap();
+            equal += usize::from(alone == expected);
+            worst = alone.iter().zip(expected).fold(worst, |worst, (a, b)| worst.max((a - b).abs()));
+        }
+        let size = together.iter().fold(0.0f32, |size, x| size.max(x.abs()));
+        println!("  rows at {start}: {equal} of 16 equal bit for bit, worst difference {worst:e} of {size:e}");
+    }
 }
 
 /// The steps of a recorded run on the CPU (client.rs, 294 lines, one function changed, the old file as prediction: results of
@@ -127,6 +156,9 @@ fn main() {
             }
             median(rates)
         };
+        if args.iter().any(|a| a == "check") {
+            check(&mut card, &blocks, &tokens);
+        }
         let rate = if args.iter().any(|a| a.starts_with("only=")) { 1.0 } else { decode(&mut card, 0, &mut picks) };
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
         if args.iter().any(|a| a == "times") {

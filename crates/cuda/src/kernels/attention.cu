@@ -46,7 +46,7 @@ __device__ __forceinline__ void merge(const Attention& p, u32 row, const Span& s
         float sum = 0.0f;
 #pragma unroll 4
         for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(__ldcg(own + s * (HEAD + 2)), shared.merge.weights[h][s], sum);
-        p.output[((u64)row * p.heads.heads + first_head + h) * HEAD + c] = sum;
+        p.output[((u64)row * p.heads.heads + first_head + h) * HEAD + c] = rounded(sum);
     }
 }
 
@@ -60,11 +60,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     Span span = span_of(s, s.positions[row], blockIdx.x, blockIdx.y);
     if (span.start >= span.length) return;
     const u32* table = table_of(s, row);
-    uint4 keys[2][KEY_PIECES];
-    u32 first = span.start + threadIdx.x / WARP * UNIT;
-    if (first < span.end) ask(s, cached(s, table, first, 0, span.kv_head), keys);
+    Loads loads = {};
+    ask_keys(s, table, span, first_of(span), loads);
+    ask_values(s, table, span, first_of(span), loads);
     begin(p, span, row, shared);
-    Running r = walk(s, table, span, shared, p.store, keys);
+    Running r = walk(s, table, span, shared, p.store, loads);
     // What was staged is read no more; sums take its place.
     gather(shared, r);
     for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
         u64 head = (u64)row * s.heads + span.part * GROUP + h;
         float x = gathered(shared, h, c);
         if (span.splits == 1) {
-            p.output[head * HEAD + c] = x / shared.all_total[h];
+            p.output[head * HEAD + c] = rounded(x / shared.all_total[h]);
         } else {
             float* own = p.partial + (head * SPLITS + span.split) * (HEAD + 2);
             own[2 + c] = x;

@@ -5,21 +5,28 @@
 // Bytes: keys and values of all positions once per KV head. The query heads that share them, up to eight, are the rows
 // of a 16 x 8 x 16 product; the other eight rows hold what rounding a query (or a weight) to half precision left over,
 // times 2048. So keys and values go from memory into the registers the tensor cores read, unchanged, and the result is
-// as good as one in 32-bit floats. A warp takes 16 positions at a time, a block 256.
+// as good as one in 32-bit floats.
 //
-// A row's positions are cut into at most 64 chunks, whose length depends on the position alone, so the result of a row
+// A block takes 256 positions at a time, four warps 64 of them: each scores 16, tells the others its weights, and sums a
+// quarter of the elements over all 64. So a warp's sums take 16 registers and leave room for the next keys and values on
+// their way, and only four results have to be put together at the end. With 16 positions and all elements per warp
+// that end alone was 1.6 us of the 6 attention took in a layer of the 1.5B, and at 32k positions it read 1.7 TB/s (H200,
+// 2026-11-16).
+//
+// A row's positions are cut into at most SPLITS chunks, whose length depends on the position alone, so the result of a row
 // does not depend on what else is in the batch. Partial results are merged in the order of the chunks.
 //
-// Compiled for HEAD elements per head and GROUP query heads per block.
+// Compiled for HEAD elements per head, GROUP query heads per block and at most SPLITS chunks, no more blocks in all than there
+// are multiprocessors.
 
-#define SPLITS 64
 #define UNIT 16
 #define ATTENTION_WARPS 16
+#define QUADS 4
 #define CHUNK_MIN (ATTENTION_WARPS * UNIT)
 #define LEFT_OVER 2048.0f
-// A lane's pieces of eight elements of a key, and of a value.
+// A lane's pieces of eight elements of a key; pieces of four elements in a warp's quarter of a value.
 #define KEY_PIECES ((HEAD + 31) / 32)
-#define VALUE_PIECES ((HEAD + 63) / 64)
+#define VALUE_PIECES (HEAD / 16)
 
 struct Attention {
     Heads heads;
@@ -32,6 +39,8 @@ struct Attention {
 struct AttentionShared {
     uint4 queries[2 * KEY_PIECES][WARP];      // As the tensor cores read them.
     u16 fresh[2][HEAD];                       // This row's own key and value.
+    uint4 weights[2][ATTENTION_WARPS][WARP];  // As the tensor cores read them; twice, for every other pass.
+    float peaks[2][ATTENTION_WARPS][8];       // The largest score of each warp and head.
     float largest[8][ATTENTION_WARPS];        // of each head and warp
     float total[8][ATTENTION_WARPS];
     float factor[8][ATTENTION_WARPS];
@@ -39,7 +48,7 @@ struct AttentionShared {
     float all_total[8];
     union {
         float staged[GROUP + 2][HEAD];
-        float sums[ATTENTION_WARPS][GROUP][HEAD];
+        float sums[QUADS][GROUP][HEAD];
         struct {
             float weights[GROUP][SPLITS];
             float totals[GROUP][SPLITS];
@@ -86,20 +95,14 @@ __device__ __forceinline__ void load_keys(const u16* base, int lane, uint4* keys
     }
 }
 
-// Sixteen positions come into the second-level cache.
-__device__ __forceinline__ void foresee(const u16* base, int lane) {
-    for (int at = lane * 64; at < UNIT * HEAD; at += WARP * 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(base + at));
-}
-
-__device__ __forceinline__ void load_values(const u16* base, int lane, uint4 (*values)[VALUE_PIECES]) {
+// A warp's quarter of the values of sixteen positions.
+__device__ __forceinline__ void load_values(const u16* base, int lane, uint2* values) {
+    int piece = lane / 4;
+    const u16* own = base + threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-#pragma unroll
-        for (int j = 0; j < VALUE_PIECES; j++) {
-            int piece = lane / 4 + 8 * j;
-            values[i][j] = make_uint4(0, 0, 0, 0);
-            if (piece * 8 < HEAD) values[i][j] = __ldcg((const uint4*)(base + value_place(i, lane) * HEAD + piece * 8));
-        }
+        values[i] = make_uint2(0, 0);
+        if (piece < VALUE_PIECES) values[i] = __ldcg((const uint2*)(own + value_place(i, lane) * HEAD));
     }
 }
 
@@ -114,18 +117,16 @@ __device__ __forceinline__ void patch_keys(uint4* keys, u32 first, u32 position,
 }
 
 // So does its value; and what is past the end of the row may be anything and becomes zero.
-__device__ __forceinline__ void
-patch_values(uint4 (*values)[VALUE_PIECES], u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+__device__ __forceinline__ void patch_values(uint2* values, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+    int piece = lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 at = first + value_place(i, lane);
         bool own = fresh && at == position;
         if (!own && at <= position) continue;
-#pragma unroll
-        for (int j = 0; j < VALUE_PIECES; j++) {
-            int piece = lane / 4 + 8 * j;
-            values[i][j] = make_uint4(0, 0, 0, 0);
-            if (own && piece * 8 < HEAD) values[i][j] = *(const uint4*)(fresh[1] + piece * 8);
+        values[i] = make_uint2(0, 0);
+        if (own && piece < VALUE_PIECES) {
+            values[i] = *(const uint2*)(fresh[1] + threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4);
         }
     }
 }
@@ -137,31 +138,36 @@ __device__ __forceinline__ uint2 with_left_over(float a, float b) {
     return make_uint2(both, pack_halves((a - rounded.x) * LEFT_OVER, (b - rounded.y) * LEFT_OVER));
 }
 
-// A warp's running result: head lane / 4, and of each piece the elements 16 (lane % 4) and following.
+// A warp's running result of head lane / 4: of its own positions the weights' sum, and of all 64 the elements 8 (lane % 4) and
+// following of its quarter. The largest score is that of the four warps.
 struct Running {
     float largest, total;
-    float sums[8 * VALUE_PIECES][4];
+    float sums[4][4];
 };
 
-// Queries times the keys of eight positions: two sums that are added up later, to halve the chain.
-__device__ __forceinline__ void score(const AttentionShared& shared, const uint4* keys, int lane, float (*c)[4]) {
+// Four warps wait for each other.
+__device__ __forceinline__ void quad_together() {
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory");
+}
+
+// Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each
+// eight, to halve the chain.
+__device__ __forceinline__ void
+score(const AttentionShared& shared, const uint4 (*keys)[KEY_PIECES], u32 first, u32 length, int lane, float (*scores)[2]) {
+    float c[2][2][4] = {};
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint4 q = shared.queries[j * 2 + half][lane];
             u32 a[4] = {q.x, q.y, q.z, q.w};
-            u32 b[2] = {half ? keys[j].z : keys[j].x, half ? keys[j].w : keys[j].y};
-            multiply_add(c[half], a, b);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                u32 b[2] = {half ? keys[i][j].z : keys[i][j].x, half ? keys[i][j].w : keys[i][j].y};
+                multiply_add(c[i][half], a, b);
+            }
         }
     }
-}
-
-// From scores to weights: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives the factor for what was summed
-// before.
-__device__ __forceinline__ float
-weigh(float (*c)[2][4], u32 first, u32 length, int lane, Running& r, u32* weights) {
-    float scores[2][2], largest = r.largest;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
 #pragma unroll
@@ -169,13 +175,26 @@ weigh(float (*c)[2][4], u32 first, u32 length, int lane, Running& r, u32* weight
             float rest = c[i][0][e + 2] + c[i][1][e + 2];
             float score = __fmaf_rn(rest, 1.0f / LEFT_OVER, c[i][0][e] + c[i][1][e]);
             scores[i][e] = first + i * 8 + lane % 4 * 2 + e < length ? score : -INFINITY;
-            largest = fmaxf(largest, scores[i][e]);
         }
     }
+}
+
+// From scores to weights, in `shared` for the four warps: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives
+// the factor for what was summed before.
+__device__ __forceinline__ float
+weigh(const float (*scores)[2], int lane, u32 pass, AttentionShared& shared, Running& r) {
+    float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
+    u32 warp = threadIdx.x / WARP, side = pass & 1;
     largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
+    if (lane % 4 == 0) shared.peaks[side][warp][lane / 4] = largest;
+    quad_together();
+    largest = r.largest;
+#pragma unroll
+    for (int m = 0; m < 4; m++) largest = fmaxf(largest, shared.peaks[side][warp / 4 * 4 + m][lane / 4]);
     float factor = expf(r.largest - largest);
     r.total *= factor;
+    u32 weights[4];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
@@ -183,87 +202,98 @@ weigh(float (*c)[2][4], u32 first, u32 length, int lane, Running& r, u32* weight
         uint2 both = with_left_over(p0, p1);
         weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
     }
+    shared.weights[side][warp][lane] = make_uint4(weights[0], weights[1], weights[2], weights[3]);
+    quad_together();
     r.largest = largest;
     return factor;
 }
 
-__device__ __forceinline__ void sum_values(const uint4 (*values)[VALUE_PIECES], const u32* weights, Running& r) {
+// Sixteen positions' values times their weights.
+__device__ __forceinline__ void sum_values(const uint2* values, uint4 own, Running& r) {
+    u32 weights[4] = {own.x, own.y, own.z, own.w};
 #pragma unroll
-    for (int j = 0; j < VALUE_PIECES; j++) {
-        u32 words[4][4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint4 v = values[i][j];
-            words[i][0] = v.x, words[i][1] = v.y, words[i][2] = v.z, words[i][3] = v.w;
-        }
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            // The same element of two positions that follow each other.
-            u32 pick = e % 2 ? 0x7632 : 0x5410;
-            u32 b[2] = {__byte_perm(words[0][e / 2], words[1][e / 2], pick),
-                        __byte_perm(words[2][e / 2], words[3][e / 2], pick)};
-            multiply_add(r.sums[j * 8 + e], weights, b);
-        }
+    for (int e = 0; e < 4; e++) {
+        // The same element of two positions that follow each other.
+        u32 pick = e % 2 ? 0x7632 : 0x5410;
+        u32 b[2] = {__byte_perm(e / 2 ? values[0].y : values[0].x, e / 2 ? values[1].y : values[1].x, pick),
+                    __byte_perm(e / 2 ? values[2].y : values[2].x, e / 2 ? values[3].y : values[3].x, pick)};
+        multiply_add(r.sums[e], weights, b);
     }
 }
 
-// Sixteen positions; the first ones have their keys loaded already and nothing summed before.
-template <bool FIRST>
-__device__ __forceinline__ void
-take_unit(const Heads& s, const u16* base, u32 first, u32 length, const AttentionShared& shared, bool own_fresh, uint4 (*keys)[KEY_PIECES], Running& r) {
+// Keys and values on their way: a warp's 16 positions, and its quarter of all 64 of its four warps.
+struct Loads {
+    uint4 keys[2][KEY_PIECES];
+    uint2 values[4][4];
+};
+
+// Asks for keys; `first` is the first position of the four warps. What is past the end is not looked at.
+__device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const Span& span, u32 first, Loads& loads) {
     int lane = threadIdx.x % WARP;
-    const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
-    bool last = first + UNIT >= length;
-    float c[2][2][4] = {};
+    u32 own = first + threadIdx.x / WARP % 4 * UNIT;
+    if (own >= span.end) return;
+    const u16* base = cached(s, table, own, 0, span.kv_head);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (!FIRST) load_keys(base + i * 8 * HEAD, lane, keys[i]);
-        if (last) patch_keys(keys[i], first + i * 8, length - 1, fresh, lane);
-        score(shared, keys[i], lane, c[i]);
-    }
-    uint4 values[4][VALUE_PIECES];
-    load_values(base + s.kv_heads * KV_BLOCK * HEAD, lane, values);
-    u32 weights[4];
-    float factor = weigh(c, first, length, lane, r, weights);
-    if (last) patch_values(values, first, length - 1, fresh, lane);
-    if (!FIRST) {
-#pragma unroll
-        for (int n = 0; n < 8 * VALUE_PIECES; n++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) r.sums[n][c] *= factor;
-        }
-    }
-    sum_values(values, weights, r);
+    for (int i = 0; i < 2; i++) load_keys(base + i * 8 * HEAD, lane, loads.keys[i]);
 }
 
-// A warp's positions of the chunk. `keys` holds those of the first sixteen already. The next sixteen are brought near while
-// these are worked on; more in registers would not fit beside the sums.
+__device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Span& span, u32 first, Loads& loads) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        u32 at = first + k * UNIT;
+        if (at < span.end) load_values(cached(s, table, at, 1, span.kv_head), lane, loads.values[k]);
+    }
+}
+
+// Values come into the second-level cache: a line of 128 bytes for each lane and round.
+__device__ __forceinline__ void foresee_values(const Heads& s, const u32* table, const Span& span) {
+    u32 at = span.start + threadIdx.x / 2;
+    if (HEAD * 2 > 128 || threadIdx.x % 2 == 0) {
+        if (threadIdx.x < 512 && at < span.end) {
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(cached(s, table, at, 1, span.kv_head) + threadIdx.x % 2 * 64));
+        }
+    }
+}
+
+// The first position of this warp's four.
+__device__ __forceinline__ u32 first_of(const Span& span) {
+    return span.start + threadIdx.x / 128 * 64;
+}
+
+// A warp's part of the chunk. The first keys and values are on their way already.
 __device__ __forceinline__ Running
-walk(const Heads& s, const u32* table, const Span& span, const AttentionShared& shared, bool fresh, uint4 (*keys)[KEY_PIECES]) {
+walk(const Heads& s, const u32* table, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
     int lane = threadIdx.x % WARP;
-    u32 first = span.start + threadIdx.x / WARP * UNIT, next = first + CHUNK_MIN;
     Running r = {-INFINITY, 0.0f, {}};
-    if (first >= span.end) return r;
-    auto near = [&](u32 at) {
-        const u16* base = cached(s, table, at, 0, span.kv_head);
-        foresee(base, lane), foresee(base + s.kv_heads * KV_BLOCK * HEAD, lane);
-    };
-    if (next < span.end) near(next);
-    take_unit<true>(s, cached(s, table, first, 0, span.kv_head), first, span.length, shared, fresh, keys, r);
+    const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
+    u32 quad = threadIdx.x / 128 * 4, pass = 0;
 #pragma unroll 1
-    for (; next < span.end; next += CHUNK_MIN) {
-        if (next + CHUNK_MIN < span.end) near(next + CHUNK_MIN);
-        take_unit<false>(s, cached(s, table, next, 0, span.kv_head), next, span.length, shared, fresh, keys, r);
+    for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, pass++) {
+        u32 own = first + threadIdx.x / WARP % 4 * UNIT, next = first + CHUNK_MIN;
+        float scores[2][2];
+        if (own + UNIT >= span.length) {
+            patch_keys(loads.keys[0], own, span.length - 1, fresh, lane);
+            patch_keys(loads.keys[1], own + 8, span.length - 1, fresh, lane);
+        }
+        score(shared, loads.keys, own, span.length, lane, scores);
+        float factor = weigh(scores, lane, pass, shared, r);
+        if (next < span.end) ask_keys(s, table, span, next, loads);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) r.sums[e][i] *= factor;
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            u32 at = first + k * UNIT;
+            if (at >= span.end) continue;
+            if (at + UNIT >= span.length) patch_values(loads.values[k], at, span.length - 1, fresh, lane);
+            sum_values(loads.values[k], shared.weights[pass & 1][quad + k][lane], r);
+        }
+        if (next < span.end) ask_values(s, table, span, next, loads);
     }
     return r;
-}
-
-// Asks for a warp's first keys, and for its first values to come near.
-__device__ __forceinline__ void ask(const Heads& s, const u16* base, uint4 (*keys)[KEY_PIECES]) {
-    int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int i = 0; i < 2; i++) load_keys(base + i * 8 * HEAD, lane, keys[i]);
-    foresee(base + s.kv_heads * KV_BLOCK * HEAD, lane);
 }
 
 // A finished query as the tensor cores read it: row `head` of the first operand. One warp; zeros where there is no head.
@@ -279,38 +309,32 @@ __device__ __forceinline__ void place_query(AttentionShared& shared, const float
     }
 }
 
-// Where an element of a head stands in a row of sums: pieces of four moved so that the lanes of a warp write to different
-// banks.
+// Where an element of a head stands in a row of sums: pieces of four exchanged so that the lanes of a warp write to
+// different banks.
 __device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
-    u32 piece = element / 4, moved = piece ^ (piece / 4 & 3) ^ (HEAD % 32 ? 0 : (head & 1) * 4);
-    return moved * 4 + element % 4;
+    return (element / 4 ^ (head & 1)) * 4 + element % 4;
 }
 
 // Puts the warps' results together: afterwards `sums`, `factor` and the statistics are those of the block.
 __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = lane / 4;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = lane / 4, t = lane % 4;
     r.total += __shfl_xor_sync(FULL, r.total, 1);
     r.total += __shfl_xor_sync(FULL, r.total, 2);
-    if (lane % 4 == 0) shared.largest[head][warp] = r.largest, shared.total[head][warp] = r.total;
+    if (t == 0) shared.largest[head][warp] = r.largest, shared.total[head][warp] = r.total;
     if (head < GROUP) {
-        float* row = shared.sums[warp][head];
+        float* row = shared.sums[warp / 4][head];
 #pragma unroll
-        for (int j = 0; j < VALUE_PIECES; j++) {
+        for (int i = 0; i < 2; i++) {
+            // Columns 2 t and 2 t + 1 of the product are pieces of four elements.
+            int piece = 2 * t + i;
+            float x[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                // Elements 16 t .. 16 t + 7 are the first of each pair of columns, the next eight the second.
-                int element = 64 * j + 16 * (lane % 4) + 4 * i;
-                float x[4];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const float* c = r.sums[j * 8 + i % 2 * 4 + e];
-                    x[e] = __fmaf_rn(c[i / 2 + 2], 1.0f / LEFT_OVER, c[i / 2]);
-                }
-                if (element < HEAD) *(float4*)(row + sum_place(head, element)) = make_float4(x[0], x[1], x[2], x[3]);
-            }
+            for (int e = 0; e < 4; e++) x[e] = __fmaf_rn(r.sums[e][i + 2], 1.0f / LEFT_OVER, r.sums[e][i]);
+            float4* to = (float4*)(row + sum_place(head, warp % 4 * (HEAD / 4) + piece * 4));
+            if (piece < VALUE_PIECES) *to = make_float4(x[0], x[1], x[2], x[3]);
         }
     }
-    __syncthreads();
+    together();
     if (warp < GROUP) {
         int w = lane % ATTENTION_WARPS;
         float own = shared.largest[warp][w], largest = own;
@@ -322,7 +346,7 @@ __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
         if (lane < ATTENTION_WARPS) shared.factor[warp][w] = factor;
         if (lane == 0) shared.all_largest[warp] = largest, shared.all_total[warp] = total;
     }
-    __syncthreads();
+    together();
 }
 
 // Element `c` of head `h` of a block's result, not yet divided by the sum of the weights.
@@ -330,7 +354,7 @@ __device__ __forceinline__ float gathered(const AttentionShared& shared, u32 h, 
     float x = 0.0f;
     u32 place = sum_place(h, c);
 #pragma unroll
-    for (int w = 0; w < ATTENTION_WARPS; w++) x = __fmaf_rn(shared.sums[w][h][place], shared.factor[h][w], x);
+    for (int quad = 0; quad < QUADS; quad++) x = __fmaf_rn(shared.sums[quad][h][place], shared.factor[h][4 * quad], x);
     return x;
 }
 

@@ -36,6 +36,21 @@ __device__ __forceinline__ float2 unpack_halves(u32 both) {
     return make_float2(half_to_float((u16)both), half_to_float((u16)(both >> 16)));
 }
 
+// A result that a step hands on, without its two lowest bits: where blocks of one kernel hand it to each other these say
+// which result it is (`handed.cuh`). All ways of computing round alike, so they give the same bits.
+__device__ __forceinline__ float rounded(float x) {
+    return __uint_as_float((__float_as_uint(x) + 2) & ~3u);
+}
+
+// All warps that compute wait for each other. Where others feed them (`token.cu`) those are not waited for.
+__device__ __forceinline__ void together() {
+#ifdef FEEDERS
+    asm volatile("bar.sync 1, 512;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
 // Waits until the kernel before this one has ended and its writes are visible. Whatever a kernel reads that an earlier
 // kernel of the same step wrote must be read after this; weights may be read before. Pointers to such data are never
 // `__restrict__`, because the compiler would then be free to read them earlier.

@@ -3,7 +3,8 @@
 // A chunk holds 4 rows x 256 columns. Eight lanes share a row; lane j of them owns columns 32 j .. 32 j + 31, so one
 // warp takes a whole chunk, and a chunk is one contiguous copy:
 //
-//   header   K formats with minimums: per row {d, dmin, 8 low bytes, 8 high nibbles} (16 bytes)
+//   header   K formats with minimums: per row {d, dmin, 8 bytes: scale and the minimum's low two bits, 8 nibbles: the
+//            minimum's other bits} (16 bytes)
 //            Q6_K: per row 16 scales (16 bytes); then d of each row (2 bytes x 4) and 8 bytes of padding
 //            others: per row d of eight blocks (16 bytes); then, where there are minimums, m likewise
 //   low      16 bytes per lane: byte b holds element b in its low and element b + 16 in its high nibble
@@ -52,9 +53,8 @@ __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
     if (F == Q4_K || F == Q5_K) {
         uint4 h = *(const uint4*)(chunk + row * 16);
         u32 low = ((j < 4 ? h.y : h.z) >> (8 * (j & 3))) & 0xff;
-        u32 high = (h.w >> (4 * j)) & 15;
-        b.scale[0] = b.scale[1] = (low & 15) | (high & 3) << 4;
-        int min = low >> 4 | (high >> 2) << 4;
+        b.scale[0] = b.scale[1] = low & 63;
+        int min = low >> 6 | ((h.w >> (4 * j)) & 15) << 2;
         b.d = half_to_float((u16)h.x);
         b.m = -__fmul_rn(half_to_float((u16)(h.x >> 16)), (float)min);
     } else if (F == Q6_K) {

@@ -123,13 +123,13 @@ __device__ __forceinline__ void product(const Product& p) {
             if (KIND == GATE) {
                 float gate = collected(partial, 2 * tile, r, m, p.slices);
                 float up = collected(partial, 2 * tile + 1, r, m, p.slices);
-                *out = gate / (1.0f + expf(-gate)) * up;
+                *out = rounded(gate / (1.0f + expf(-gate)) * up);
                 continue;
             }
             float value = collected(partial, tile, r, m, p.slices);
             if (s.bias) value += s.bias[row];
             if (KIND == ADD) value += *out;
-            *out = value;
+            *out = KIND == LOGITS ? value : rounded(value);
             if (KIND == LOGITS) {
                 u64 own = candidate(value, row);
                 if (own > best[m]) best[m] = own;

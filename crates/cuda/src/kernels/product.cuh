@@ -67,13 +67,16 @@ __device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
         largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     }
     float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
-    Quants own = {};
+    Quants own;
     int sum = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int q = __float2int_rn(__fmul_rn(v[i], inverse));
-        sum += q;
-        own.words[i / 4] |= (u32)(q & 0xff) << (8 * (i % 4));
+    for (int w = 0; w < 2; w++) {
+        u32 bits[4];
+        // Added to 1.5 * 2^23 a number is rounded to an integer, to even as on the CPU, which then stands in the lowest bits.
+#pragma unroll
+        for (int i = 0; i < 4; i++) bits[i] = __float_as_uint(__fadd_rn(__fmul_rn(v[4 * w + i], inverse), 12582912.0f));
+        own.words[w] = __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
+        sum = __dp4a((int)own.words[w], 0x01010101, sum);
     }
     sum += __shfl_xor_sync(FULL, sum, 1);
     own.sums[0] = sum;

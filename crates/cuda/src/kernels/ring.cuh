@@ -1,11 +1,12 @@
-// The stream of weights: each warp fetches its own, as far ahead as shared memory reaches, and phases do not matter to it.
+// The stream of weights: fetched as far ahead as shared memory reaches, and phases do not matter to it.
 //
-// Which weights a block needs, and in which order, is known before anything is computed. So a warp asks the copy engine for
-// stages of a few chunks through all phases, always as many as its ring holds: 147 KB on every multiprocessor, 19 MB in all,
-// most of a layer of the 1.5B. The memory never waits for a dependency between phases as long as the dependency takes less
-// time than those bytes, 4 us on an H200. A stage that was read makes room for the next one in the stream.
+// Which weights a block needs, and in which order, is known before anything is computed. So for every warp that computes, one
+// lane of a warp that does nothing else asks the copy engine for stages of a few chunks through all phases, always as many
+// as the warp's ring holds: 147 KB on every multiprocessor, 19 MB in all, most of a layer of the 1.5B. The memory never waits
+// for a dependency between phases as long as the dependency takes less time than those bytes, 4 us on an H200.
 //
-// A warp of its own for fetching would be the 17th and leave 96 registers to a thread instead of 128, too few for attention.
+// The warps that compute only wait for a stage and say when they have read it. When they did the fetching themselves it was
+// a seventh of all instructions, and stood between the phases (2026-11-16).
 
 // What a phase has this block read; the host writes these. A run is what is contiguous: all chunks a block has of a matrix,
 // of which every warp takes an equal part, or the chunks of one tile (`whole`), the tiles dealt out.
@@ -31,95 +32,119 @@ __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
+__device__ __forceinline__ void barrier_arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Whether the phase of this parity has passed. A barrier that is new has passed the phase of parity one.
 __device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
     u32 passed;
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(passed)
                  : "r"(barrier), "r"(parity)
                  : "memory");
     return passed;
 }
 
-// Weights pass through the second-level cache once; keys, values and results should stay there instead.
-__device__ __forceinline__ void fetch_stage(u32 to, const u8* from, u32 bytes, u32 full) {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full), "r"(bytes) : "memory");
+__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra WAIT;\n}"
+                 ::"r"(barrier), "r"(parity)
+                 : "memory");
+}
+
+// Asks the copy engine; `full` is told how many bytes arrived.
+__device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 full, u64 policy) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(full), "l"(policy)
                  : "memory");
 }
 
-// A warp's ring and its place in the stream: what it reads next, and what it fetches next.
-struct Ring {
-    u32 data, full;            // Its first stage and that stage's barrier; those of a slot are 8 bytes further on.
-    u32 warp, lane;
-    u32 slot, parity;
-    u32 owed;                  // Slots that were read and not filled again.
-    u32 phase, at_run;         // The phase that is fetched, and the run after the one that is fetched.
-    u32 stage;                 // Bytes.
-    const u8* from;            // The next stage, if it is before the end of this warp's part of the run.
+// Weights pass through the second-level cache once; keys, values and results should stay there instead.
+__device__ __forceinline__ u64 pass_through() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+__device__ __forceinline__ u64 keep_near() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+// Where a ring's feeder stands: the next stage, before the end of its warp's part of a run.
+struct Feeder {
+    const u8* from;
     const u8* end;
+    u32 stage;             // Bytes.
+    u32 phase, run;        // The run after this one.
 };
 
-// The next run of the phase that has something for this warp.
-__device__ __forceinline__ bool ring_run(Ring& r, const Stretch* stretches) {
-    const Stretch& s = stretches[r.phase];
-    while (r.at_run < s.runs) {
-        u32 index = r.at_run, run = s.run, chunk = s.chunk, first = 0, last = run;
-        r.at_run += s.whole ? PRODUCT_WARPS : 1;
-        if (!s.whole) first = run * r.warp / PRODUCT_WARPS, last = run * (r.warp + 1) / PRODUCT_WARPS;
-        if (first == last) continue;
-        const u8* start = s.weights;
-        if (index >= s.matrix_runs) start = s.second, index -= s.matrix_runs;
-        start += (u64)(index * run) * chunk;
-        r.from = start + first * chunk, r.end = start + last * chunk, r.stage = s.stage;
-        return true;
-    }
-    return false;
-}
-
-// Fetches the next stage of the current run into a slot that nobody reads.
-__device__ __forceinline__ void ring_fetch(Ring& r, u32 slot) {
-    if (r.lane == 0) {
-        fetch_stage(r.data + slot * STAGE_BYTES, r.from, min(r.stage, (u32)(r.end - r.from)), r.full + slot * 8);
-    }
-    r.from += r.stage;
-}
-
-// Fills what is owed, going on to the next phases. When all is fetched the rest stays owed.
-__device__ __forceinline__ void ring_refill(Ring& r, const Stretch* stretches, u32 count) {
-#pragma unroll 1
-    while (r.owed > 0) {
-        if (r.from >= r.end && !ring_run(r, stretches)) {
-            if (r.phase + 1 >= count) return;
-            r.at_run = stretches[++r.phase].whole ? r.warp : 0;
-            continue;
+// Goes on to the next run that has something for this warp, through all phases. The first phase reads no weights.
+__device__ __forceinline__ bool next_run(Feeder& f, u32 warp, const Stretch* stretches, u32 count) {
+    while (true) {
+        const Stretch& s = stretches[f.phase];
+        while (f.run < s.runs) {
+            u32 index = f.run, run = s.run, first = 0, last = run;
+            f.run += s.whole ? PRODUCT_WARPS : 1;
+            if (!s.whole) first = run * warp / PRODUCT_WARPS, last = run * (warp + 1) / PRODUCT_WARPS;
+            if (first == last) continue;
+            const u8* start = s.weights;
+            if (index >= s.matrix_runs) start = s.second, index -= s.matrix_runs;
+            start += (u64)(index * run) * s.chunk;
+            f.from = start + first * s.chunk, f.end = start + last * s.chunk, f.stage = s.stage;
+            return true;
         }
-        ring_fetch(r, r.slot >= r.owed ? r.slot - r.owed : r.slot + DEPTH - r.owed);
-        r.owed--;
+        if (++f.phase >= count) return false;
+        f.run = stretches[f.phase].whole ? warp : 0;
     }
 }
 
-// Before the first phase everything is owed. The first phase reads no weights.
-__device__ __forceinline__ Ring ring_begin(u32 data, u32 full) {
-    Ring r = {};
-    r.warp = threadIdx.x / WARP, r.lane = own_lane();
-    r.data = data + r.warp * DEPTH * STAGE_BYTES, r.full = full + r.warp * DEPTH * 8, r.owed = DEPTH;
-    return r;
+// Warps that feed; each lane fills the ring of one warp that computes, dealt out so that few lanes are at it in each.
+#define WEIGHT_FEEDERS 3
+
+// One of them. `full` and `empty` are barriers of all slots.
+__device__ __forceinline__ void
+feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 data, u32 full, u32 empty) {
+    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
+    u64 policy = pass_through();
+    Feeder f = {};
+    bool more = warp < PRODUCT_WARPS && next_run(f, warp, stretches, count);
+    while (__any_sync(FULL, more)) {
+        u32 place = warp * DEPTH + slot;
+        bool free = more && barrier_passed(empty + place * 8, parity);
+        // Looking all the time would take instructions from the warps that compute.
+        if (!__any_sync(FULL, free)) __nanosleep(40);
+        if (!free) continue;
+        u32 bytes = min(f.stage, (u32)(f.end - f.from));
+        barrier_expect(full + place * 8, bytes);
+        fetch(data + place * STAGE_BYTES, f.from, bytes, full + place * 8, policy);
+        f.from += bytes;
+        if (++slot == DEPTH) slot = 0, parity ^= 1;
+        if (f.from == f.end) more = next_run(f, warp, stretches, count);
+    }
 }
 
-__device__ __forceinline__ const u8* ring_wait(const Ring& r, const u8* data) {
-    while (!barrier_passed(r.full + r.slot * 8, r.parity)) {}
-    return data + r.slot * STAGE_BYTES;
+// A warp's side of its ring.
+struct Ring {
+    const u8* data;        // Its first stage.
+    u32 full, empty;       // The barriers of that stage; those of a slot are 8 bytes further on.
+    u32 taken;             // Stages, ever.
+};
+
+__device__ __forceinline__ const u8* ring_wait(const Ring& r) {
+    u32 slot = r.taken % DEPTH;
+    barrier_wait(r.full + slot * 8, r.taken / DEPTH & 1);
+    return r.data + slot * STAGE_BYTES;
 }
 
-// The warp has read the stage in the current slot: another one of the run that is fetched takes its place, if there is
-// one. What is beyond is left to `ring_refill`, when nobody waits for this warp, unless the ring runs low.
-__device__ __forceinline__ void ring_next(Ring& r, const Stretch* stretches, u32 count) {
+// The warp has read the stage it waited for.
+__device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
     __syncwarp();
-    if (r.owed == 0 && r.from < r.end) ring_fetch(r, r.slot);
-    else r.owed++;
-    if (++r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
-    if (r.owed > 1) ring_refill(r, stretches, count);
+    if (lane == 0) barrier_arrive(r.empty + r.taken % DEPTH * 8);
+    r.taken++;
 }

@@ -54,7 +54,7 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
             if (p.shares) sum = __fmul_rn(__ldcg(p.shares + row * p.visits + visit), sum);
             value = sum + value;
         }
-        *x = value;
+        *x = value = rounded(value);
     }
     __syncthreads();
     return value;

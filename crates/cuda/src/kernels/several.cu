@@ -103,11 +103,11 @@ __device__ __forceinline__ void finish(const Several& p, const Segment& s, u32 m
     if (row >= s.rows || m >= p.rows) return;
     float* out = p.output + (u64)m * p.output_stride + s.output + row;
     if (KIND == GATE) {
-        *out = value / (1.0f + expf(-value)) * up;
+        *out = rounded(value / (1.0f + expf(-value)) * up);
         return;
     }
     if (s.bias) value += s.bias[row];
-    *out = value;
+    *out = KIND == LOGITS ? value : rounded(value);
     if (KIND == LOGITS) {
         u64 own = candidate(value, row);
         if (own > *best) *best = own;

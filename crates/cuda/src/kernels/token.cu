@@ -4,7 +4,10 @@
 // of the next are fetched anew, and its weights start moving late. Measured on an H200 (2026-11-15) that is 4 to 5 us
 // for each of 143 kernels, 1142 us per token of the 1.5B. One block per multiprocessor that stays, with a counter between
 // the phases and the next phase's weights fetched at the end of each: 990 us. Here weights do not wait for phases at all
-// (`ring.cuh`), and results are handed on without a counter (`tagged.cuh`): 791 us (2026-11-16).
+// (`ring.cuh`), and results are handed on without a counter (`handed.cuh`).
+//
+// Sixteen warps compute. Three more fetch weights for them, and one the descriptions of phases; those have few registers and
+// leave theirs to the others.
 //
 // The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.
 //
@@ -13,7 +16,7 @@
 
 // Ends a program without logits: the residual stream as plain floats.
 struct Plain {
-    const u64* input;
+    const u32* input;
     float* output;
     u32 columns;
 };
@@ -38,27 +41,38 @@ struct Token {
     u32 count;
     u32 stretches_offset;  // in shared memory
     u32 ring_offset;
-    u32 padding;
+    u32 partial_offset;
 };
 
-// A thread takes four of the 32 columns that one lane of a product would.
+// A phase's description under way from memory.
+struct Entry {
+    Op op;
+    Job job;
+};
+#define ENTRIES 4
+
+// A thread takes four of the 32 columns that one lane of a product would, as `element` does.
 template <int F>
-__device__ __forceinline__ void embed_tagged(const Embed& p, u32 token, u64* out, u32 tag) {
+__device__ __forceinline__ void embed_handed(const Embed& p, u32 token, u32* out, u32 mark) {
     for (u32 at = threadIdx.x; at < p.columns / 4; at += PRODUCT_THREADS) {
         const u8* chunk = p.table + ((u64)(token / 4) * p.supers + at / 64) * Layout<F>::chunk;
         Block b = read_block<F>(chunk, token % 4 * 8 + at / 8 % 8);
+        u32 group = at % 8;
+        int word = b.q[0];
 #pragma unroll
-        for (int g = 0; g < 8; g++) {
-            if (at % 8 != g) continue;
+        for (int g = 1; g < 8; g++) word = group == g ? b.q[g] : word;
+        float scale = __fmul_rn(b.d, (float)(group < 4 ? b.scale[0] : b.scale[1]));
 #pragma unroll
-            for (int c = 0; c < 4; c++) put(out + slot_of(at * 4 + c), element<F>(b, g * 4 + c), tag);
+        for (int c = 0; c < 4; c++) {
+            int q = (i8)(word >> (8 * c)) - Layout<F>::zero;
+            put(out + at * 4 + c, __fadd_rn(__fmul_rn(scale, (float)q), b.m), mark);
         }
     }
 }
 
 // The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
-__device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
-    __syncthreads();
+__device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
+    together();
     // The barrier above orders the writes of all threads before this one's release.
     if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counters) : "memory");
     if (blockIdx.x != 0) return;
@@ -68,10 +82,10 @@ __device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u3
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counters) : "memory");
         } while (seen != target);
     }
-    __syncthreads();
+    together();
     if (kind == OP_PLAIN) {
         for (u32 e = threadIdx.x; e < op.plain.columns; e += PRODUCT_THREADS) {
-            op.plain.output[e] = value_of(look(op.plain.input + slot_of(e)));
+            op.plain.output[e] = value_of(look(op.plain.input + e));
         }
     } else if (threadIdx.x < WARP) {
         u64 best = best_candidate(op.pick, 0, threadIdx.x, WARP);
@@ -79,75 +93,99 @@ __device__ __noinline__ void token_end(const Op& op, u32 kind, u32* counters, u3
     }
 }
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 1) token(const __grid_constant__ Token p) {
+// One thread fetches descriptions, as many ahead as there is room for.
+__device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32 full, u32 empty) {
+    const Job* jobs = p.jobs + (u64)blockIdx.x * p.count;
+    u64 policy = keep_near();
+    for (u32 i = 0; i < p.count; i++) {
+        u32 slot = i % ENTRIES;
+        barrier_wait(empty + slot * 8, (i / ENTRIES & 1) ^ 1);
+        barrier_expect(full + slot * 8, sizeof(Op) + sizeof(Job));
+        fetch(shared_address(&entries[slot].op), p.ops + i, sizeof(Op), full + slot * 8, policy);
+        fetch(shared_address(&entries[slot].job), jobs + i, sizeof(Job), full + slot * 8, policy);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
     let_next_start();
-    __shared__ __align__(16) Op ops[2];
-    __shared__ __align__(16) Job jobs[2];
+    __shared__ __align__(16) Entry entries[ENTRIES];
+    __shared__ __align__(16) float squares[32];
     __shared__ Place place;
-    __shared__ Ring saved[PRODUCT_WARPS];
-    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
+    __shared__ Saved saved[PRODUCT_WARPS];
+    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH], empty[PRODUCT_WARPS * DEPTH];
+    __shared__ __align__(8) u64 entry_full[ENTRIES], entry_empty[ENTRIES];
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
-    // Sixteen bytes per thread of what the next phase is: its job by the first threads, its parameters by the next warp's.
-    auto bring = [&](u32 i) {
-        const uint4* from = 0;
-        u32 to;
-        if (own < sizeof(Job) / 16) {
-            from = (const uint4*)(p.jobs + (u64)blockIdx.x * p.count + i) + own, to = shared_address(jobs + (i & 1)) + own * 16;
-        } else if (own >= WARP && own - WARP < sizeof(Op) / 16) {
-            from = (const uint4*)(p.ops + i) + own - WARP, to = shared_address(ops + (i & 1)) + (own - WARP) * 16;
-        }
-        if (from) copy_16(to, from);
-        copies_commit();
-    };
     Stretch* stretches = (Stretch*)(shared + p.stretches_offset);
-    for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS) {
+    for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(stretches) + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
-    bring(0);
-    if (own < PRODUCT_WARPS * DEPTH) barrier_init(shared_address(full) + own * 8, 1);
+    if (own < PRODUCT_WARPS * DEPTH) {
+        barrier_init(shared_address(full + own), 1), barrier_init(shared_address(empty + own), 1);
+    } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
+        u32 i = own - PRODUCT_WARPS * DEPTH;
+        barrier_init(shared_address(entry_full + i), 1), barrier_init(shared_address(entry_empty + i), PRODUCT_WARPS);
+    }
     // The copy engine must see the barriers too.
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    copies_commit();
     copies_wait<0>();
     __syncthreads();
-    Weights weights = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, stretches, p.count};
-    Ring ring = ring_begin(shared_address(shared + p.ring_offset), shared_address(full));
-    ring_refill(ring, stretches, p.count);
-    // Up to here nothing depends on the step before.
+    if (warp >= PRODUCT_WARPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        // Nothing that is fetched depends on the step before.
+        u32 feeder = warp - PRODUCT_WARPS;
+        if (feeder < WEIGHT_FEEDERS) {
+            u32 data = shared_address(shared + p.ring_offset);
+            feed_weights(feeder, stretches, p.count, data, shared_address(full), shared_address(empty));
+        } else if (own % WARP == 0) {
+            feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
+        }
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     wait_for_previous();
-    u32 launches = *(volatile u32*)(p.counters + 1), base = launches * p.count;
+    u32 lane = own_lane();
+    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0};
+    __syncwarp();
 #pragma unroll 1
-    for (u32 i = 0; i < p.count; i++) {
-        const Job& job = jobs[i & 1];
-        u64* times = p.times + ((u64)i * gridDim.x + blockIdx.x) * 6;
-        u32 tag = base + i + 1, kind = job.kind;
+    while (keep(saved[warp].phase) < p.count) {
+        u32 phase = keep(saved[warp].phase), slot = phase % ENTRIES;
+        barrier_wait(shared_address(entry_full + slot), phase / ENTRIES & 1);
+        const Entry& e = entries[slot];
+        u64* times = p.times + ((u64)phase * gridDim.x + blockIdx.x) * 6;
+        u32 kind = e.job.kind;
         note(times, 0);
-        if (i + 1 < p.count) bring(i + 1);
         if (kind >= OP_STORE && kind <= OP_LOGITS) {
-            token_product(job, stretches[i], shared, weights, ring, base, tag, times);
+            u32 launches = saved[warp].launches;
+            Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset)};
+            Ring ring = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, shared_address(full + warp * DEPTH),
+                         shared_address(empty + warp * DEPTH), saved[warp].taken};
+            token_product(e.job, stretches[phase], room, ring, launches, times);
+            if (lane == 0) saved[warp].taken = ring.taken;
         } else if (kind == OP_ATTENTION) {
-            if (blockIdx.x >= place.items) ring_refill(ring, stretches, p.count);
-            // Attention needs all registers there are.
-            saved[warp] = ring;
-            __syncwarp();
-            token_attention(ops[i & 1].attention, place, *(AttentionShared*)shared, base + job.input_from, tag, times);
-            ring = saved[warp], ring.lane = own_lane();
+            token_attention(e.op.attention, e.job, place, *(AttentionShared*)shared, saved[warp], p.count, times);
         } else if (kind == OP_EMBED) {
             if (blockIdx.x == 0) {
-                u32 token = p.embed.tokens[0];
-#define WORK(F) embed_tagged<F>(p.embed, token, (u64*)p.embed.output, tag)
+                u32 token = p.embed.tokens[0], mark = output_mark(e.job, saved[warp].launches);
+#define WORK(F) embed_handed<F>(p.embed, token, (u32*)p.embed.output, mark)
                 FOR_FORMAT(p.embed.format, WORK)
 #undef WORK
             }
             find_place(p.heads, place);
+            together();
         } else {
-            token_end(ops[i & 1], kind, p.counters, (launches + 1) * gridDim.x);
+            token_end(e.op, kind, p.counters, (saved[warp].launches + 1) * gridDim.x);
         }
-        copies_wait<0>();
-        __syncthreads();
         note(times, 5);
+        __syncwarp();
+        if (own_lane() == 0) {
+            barrier_arrive(shared_address(entry_empty + keep(saved[warp].phase) % ENTRIES));
+            saved[warp].phase++;
+        }
+        __syncwarp();
     }
     // Everybody has read the number of launches: the wait at the end says so.
-    if (blockIdx.x == 0 && own == 0) *(volatile u32*)(p.counters + 1) = launches + 1;
+    if (blockIdx.x == 0 && own == 0) *(volatile u32*)(p.counters + 1) = saved[0].launches + 1;
 }

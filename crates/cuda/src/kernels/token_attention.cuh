@@ -1,48 +1,43 @@
-// Attention as a phase of `token.cu`: the blocks that have a chunk of positions, up to 64 per group of heads.
+// Attention as a phase of `token.cu`: the blocks that have a chunk of positions of a group of heads.
 //
 // At most 256 positions are one block's work per group and need no merging. Beyond, every block that had a chunk merges a
 // few elements of all of them, because one block would have to read what all have left: 200 KB at 64 chunks.
 
-__device__ __forceinline__ HeadPart take_head(const u64* head, u32 tag) {
+__device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
     int lane = threadIdx.x % WARP;
-    u64 seen[HEAD_EACH];
+    u32 seen[HEAD_EACH];
 #pragma unroll
     for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : 0;
     HeadPart h;
 #pragma unroll
     for (int i = 0; i < HEAD_EACH; i++) {
-        h.v[i] = i * WARP + lane < HEAD ? settle(seen[i], head + i * WARP + lane, tag) : 0.0f;
+        h.v[i] = i * WARP + lane < HEAD ? settle(seen[i], head + i * WARP + lane, mark) : 0.0f;
     }
     return h;
 }
 
 // Queries ready, the row's own key and value in the cache and in `fresh`; as in `attention.cu`.
-__device__ __forceinline__ void begin(const Heads& s, const Span& span, const u32* table, u32 tag, AttentionShared& shared) {
-    int warp = threadIdx.x / WARP;
-    u32 position = span.length - 1;
-    const u64* rows = (const u64*)s.rows;
-    if (warp < GROUP) {
-        float* staged = shared.staged[warp];
+__device__ __forceinline__ void begin(const Heads& s, const Span& span, const u32* table, u32 mark, AttentionShared& shared) {
+    u32 warp = threadIdx.x / WARP, position = span.length - 1, side = warp - 8;
+    bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
+    if (is_query || is_own) {
+        u32 head = is_query ? span.part * GROUP + warp : s.heads + side * s.kv_heads + span.kv_head;
+        float* staged = shared.staged[is_query ? warp : GROUP + side];
         Turn turn = load_turn(s, position);
-        finish_head(s, take_head(rows + (span.part * GROUP + warp) * HEAD, tag), s.q_norm, turn, s.scale, staged);
-        place_query(shared, staged, warp);
-    } else if (warp < 8) {
-        place_query(shared, 0, warp);
-    } else if (warp < 10 && span.end == span.length) {
-        int side = warp - 8;
-        float* staged = shared.staged[GROUP + side];
-        Turn turn = load_turn(s, position);
-        HeadPart x = take_head(rows + (s.heads + side * s.kv_heads + span.kv_head) * HEAD, tag);
-        if (side == 0) finish_head(s, x, s.k_norm, turn, 1.0f, staged);
-        else store_head(x, staged);
-        store_half_head(shared.fresh[side], staged);
-        store_half_head(cached(s, table, position, side, span.kv_head), staged);
+        HeadPart x = take_head((const u32*)s.rows + head * HEAD, mark);
+        if (side == 1) store_head(x, staged);
+        else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
+        if (is_own) {
+            store_half_head(shared.fresh[side], staged);
+            store_half_head(cached(s, table, position, side, span.kv_head), staged);
+        }
     }
-    __syncthreads();
+    if (warp < 8) place_query(shared, is_query ? shared.staged[warp] : 0, warp);
+    together();
 }
 
 // All blocks that had a chunk of these heads merge, each a few elements, in the order of the chunks.
-__device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 tag, AttentionShared& shared) {
+__device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 tag, u32 mark, AttentionShared& shared) {
     constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
     u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
     const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
@@ -54,94 +49,78 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
     u32 own = threadIdx.x, h = own / splits;
     const u64* statistics = base + ((u64)h * SPLITS + own % splits) * (HEAD + 2);
     u64 largest = 0, total = 0, seen[EACH];
-    if (h < GROUP) largest = look(statistics), total = look(statistics + 1);
+    if (h < GROUP) largest = look_tagged(statistics), total = look_tagged(statistics + 1);
 #pragma unroll
-    for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look(place(own + i * 512)) : 0;
+    for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look_tagged(place(own + i * 512)) : 0;
     if (h < GROUP) {
-        shared.merge.weights[h][own % splits] = settle(largest, statistics, tag);
-        shared.merge.totals[h][own % splits] = settle(total, statistics + 1, tag);
+        shared.merge.weights[h][own % splits] = settle_tagged(largest, statistics, tag);
+        shared.merge.totals[h][own % splits] = settle_tagged(total, statistics + 1, tag);
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         u32 at = own + i * 512;
-        if (exists(at)) shared.merge.values[at] = settle(seen[i], place(at), tag);
+        if (exists(at)) shared.merge.values[at] = settle_tagged(seen[i], place(at), tag);
     }
-    __syncthreads();
+    together();
     if (threadIdx.x / WARP < GROUP) share_out(shared, threadIdx.x / WARP, splits);
-    __syncthreads();
+    together();
     for (u32 i = threadIdx.x; i < count && first + i < GROUP * HEAD; i += 512) {
         const float* weights = shared.merge.weights[(first + i) / HEAD];
         float sum = 0.0f;
 #pragma unroll 8
         for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(shared.merge.values[s * count + i], weights[s], sum);
-        put((u64*)p.output + slot_of(span.part * GROUP * HEAD + first + i), sum, tag);
+        put((u32*)p.output + span.part * GROUP * HEAD + first + i, sum, mark);
     }
-    __syncthreads();
+    together();
 }
 
 // What attention needs that is the same in all layers.
 struct Place {
-    Span span;             // of this block's first item
+    Span span;             // of this block, if it is one of
+    u32 items;
     const u32* table;
-    u32 position, parts, items;
-    // Where the keys of each warp's first positions stand in the cache, but for the layer.
-    u64 units[PRODUCT_WARPS];
 };
 
 __device__ __forceinline__ void find_place(const Heads& s, Place& place) {
-    u32 warp = threadIdx.x / WARP, position = s.positions[0], parts = s.heads / GROUP;
-    const u32* table = table_of(s, 0);
+    if (threadIdx.x != 0) return;
+    u32 position = s.positions[0], parts = s.heads / GROUP;
     Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
-    u32 first = span.start + warp * UNIT;
-    if (first < span.end && blockIdx.x < span.splits * parts) {
-        place.units[warp] = (u8*)cached(s, table, first, 0, span.kv_head) - s.cache - s.layer_offset;
-    }
-    if (threadIdx.x == 0) {
-        place.span = span, place.table = table;
-        place.position = position, place.parts = parts, place.items = span.splits * parts;
-    }
+    place.span = span, place.table = table_of(s, 0), place.items = span.splits * parts;
 }
 
-__device__ __forceinline__ void
-token_attention(const Attention& p, const Place& place, AttentionShared& shared, u32 input, u32 tag, u64* times) {
+__device__ __forceinline__ void token_attention(const Attention& p, const Job& job, const Place& place, AttentionShared& shared,
+                                                const Saved& saved, u32 count, u64* times) {
+    if (blockIdx.x >= place.items) return;
     const Heads& s = p.heads;
-    u32 warp = threadIdx.x / WARP, parts = place.parts;
-    bool alone = place.span.splits == 1;
+    const Span& span = place.span;
+    // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
+    // All in registers would be too many.
+    Loads loads = {};
+    ask_keys(s, place.table, span, first_of(span), loads);
+    foresee_values(s, place.table, span);
+    note(times, 1);
+    // Whoever still reads what the phase before left in shared memory.
+    together();
+    begin(s, span, place.table, input_mark(job, keep(saved.launches)), shared);
+    note(times, 2);
+    ask_values(s, place.table, span, first_of(span), loads);
+    Running r = walk(s, place.table, span, shared, true, loads);
+    note(times, 3);
+    gather(shared, r);
+    u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;
 #pragma unroll 1
-    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
-        bool is_first = item == blockIdx.x;
-        Span span = is_first ? place.span : span_of(s, place.position, item / parts, item % parts);
-        // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
-        uint4 keys[2][KEY_PIECES];
-        u32 first = span.start + warp * UNIT;
-        if (first < span.end) {
-            ask(s, is_first ? (const u16*)(s.cache + s.layer_offset + place.units[warp])
-                            : cached(s, place.table, first, 0, span.kv_head), keys);
+    for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
+        u32 h = at / HEAD, c = at % HEAD, head = span.part * GROUP + h;
+        float x = gathered(shared, h, c);
+        if (span.splits == 1) {
+            put((u32*)p.output + head * HEAD + c, x / shared.all_total[h], mark);
+            continue;
         }
-        note(times, 1);
-        begin(s, span, place.table, input, shared);
-        note(times, 2);
-        Running r = walk(s, place.table, span, shared, true, keys);
-        note(times, 3);
-        gather(shared, r);
-#pragma unroll 1
-        for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
-            u32 h = at / HEAD, c = at % HEAD, head = span.part * GROUP + h;
-            float x = gathered(shared, h, c);
-            if (alone) {
-                put((u64*)p.output + slot_of(head * HEAD + c), x / shared.all_total[h], tag);
-                continue;
-            }
-            u64* own = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
-            put(own + 2 + c, x, tag);
-            if (c == 0) put(own, shared.all_largest[h], tag), put(own + 1, shared.all_total[h], tag);
-        }
-        __syncthreads();
-        note(times, 4);
+        u64* own = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
+        put_tagged(own + 2 + c, x, tag);
+        if (c == 0) put_tagged(own, shared.all_largest[h], tag), put_tagged(own + 1, shared.all_total[h], tag);
     }
-    if (alone) return;
-#pragma unroll 1
-    for (u32 item = blockIdx.x; item < place.items; item += gridDim.x) {
-        merge(p, item == blockIdx.x ? place.span : span_of(s, place.position, item / parts, item % parts), tag, shared);
-    }
+    together();
+    note(times, 4);
+    if (span.splits > 1) merge(p, span, tag, mark, shared);
 }

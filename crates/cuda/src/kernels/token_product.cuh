@@ -1,8 +1,8 @@
 // A product as a phase of `token.cu`: one row's input made ready by every block for itself, then this block's chunks.
 //
-// Work per phase and block, and where it goes on an H200 (1.5B, 2026-11-16): the code of a phase runs once, so its length
-// counts as much as its arithmetic. Input ready 0.3 us without a norm and 0.9 us with one; 0.9 us for two chunks per warp, 4.4 us
-// for the 13 of gate and up; 0.5 to 1.2 us until the results are out.
+// The code of a phase runs once per phase, with nothing beside it to hide its latency, so its length counts as much as its
+// arithmetic. There is no barrier at the end of a phase: the next one's input is written where this one's was read, all of
+// which lies before the barrier in the middle, and its sums only after its own first barrier.
 
 #define OP_EMBED 0
 #define OP_STORE 1
@@ -13,17 +13,17 @@
 #define OP_PICK 6
 #define OP_PLAIN 7
 
-// What a phase is for one block; the host writes these. Inputs and outputs are tagged vectors; the tag is the phase's
-// number, counted over all launches.
+// What a phase is for one block; the host writes these. Inputs and outputs are handed vectors (`handed.cuh`): a mark is
+// counted within a launch, and `step` is how many times a launch writes that vector.
 struct Job {
     u32 kind;
     u32 format;
-    u32 input_from;        // The phase of this launch that made the input, counted from 1.
-    u32 before_from;       // The one that made what the result is added to.
-    const u64* input;
+    u32 input_mark, input_step;
+    u32 output_mark, output_step;
+    const u32* input;
     const float* norm;
     const float* bias;     // of this block's first row
-    u64* output;           // Logits are plain floats.
+    u32* output;           // Logits are plain floats.
     u64* candidates;
     u32 tiles;             // of this block
     u32 rows;              // of them that exist
@@ -33,149 +33,266 @@ struct Job {
     u32 slices;
     float epsilon;
     u32 wide;              // How the input is quantised.
-    u32 padding[2];
 };
+
+// What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler
+// keeps outside of them goes to memory, and 512 threads' worth of that does not fit the first-level cache.
+struct Saved {
+    u32 launches;          // before this one
+    u32 phase;
+    u32 taken;             // Stages of the ring.
+};
+
+// Reads again, so that nothing is kept.
+__device__ __forceinline__ u32 keep(const u32& x) {
+    return *(const volatile u32*)&x;
+}
+
+__device__ __forceinline__ u32 input_mark(const Job& job, u32 launches) {
+    return (job.input_mark + launches * job.input_step) & 3;
+}
+
+__device__ __forceinline__ u32 output_mark(const Job& job, u32 launches) {
+    return (job.output_mark + launches * job.output_step) & 3;
+}
 
 // Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
 #ifdef TIMES
 __device__ __forceinline__ void note(u64* times, u32 which) {
-    if (threadIdx.x == 0) times[which] = clock64();
+    if (threadIdx.x != 0) return;
+    // The same clock on all multiprocessors, in nanoseconds.
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(times[which]));
 }
 #else
 __device__ __forceinline__ void note(u64*, u32) {}
 #endif
 
-// What the ring is filled from.
-struct Weights {
-    const u8* ring;        // of this warp
-    const Stretch* stretches;
-    u32 count;             // of phases
+// A quantised row in shared memory.
+struct Input {
+    i8* quants;            // [super][half][8 lanes][16]
+    uint4* facts;          // [super * 8]: scale; the sum as a float; the sums of both halves as two 16-bit numbers
 };
 
-// The same as `prepare` for one row of at most AHEAD super-blocks per warp, or of any number without a norm.
-template <int AHEAD, bool NORM>
-__device__ __forceinline__ void
-prepare_row(const Job& job, u32 tag, Quantised x, float* squares, const Weights& weights, Ring& ring, u64* times) {
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u32 supers = job.supers, columns = job.columns;
-    for (u32 first = warp; first < supers; first += AHEAD * PRODUCT_WARPS) {
-        const u64* own = job.input + first * SUPER + lane * 2;
-        u32 at = first * SUPER + lane * 8;
-        constexpr u32 STEP = PRODUCT_WARPS * SUPER;
-        Eight seen[AHEAD];
-        float v[AHEAD][8], w[AHEAD][8];
+__device__ __forceinline__ void store_super(const float* v, u32 lane, bool wide, i8* quants, uint4* facts) {
+    Quants own = quantise_8(v, wide);
+    u32 j = lane / 4, part = lane % 4;
+    *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(own.words[0], own.words[1]);
+    if (part == 0) {
+        float sum = (float)(own.sums[0] + own.sums[1]);
+        u32 halves = (u32)(own.sums[0] & 0xffff) | (u32)own.sums[1] << 16;
+        facts[j] = make_uint4(__float_as_uint(own.scale), __float_as_uint(sum), halves, 0);
+    }
+}
+
+// The sum of the squares of at most 16 super-blocks: what `warp_sum` gives where lane i has the i-th.
+__device__ __forceinline__ float sum_squares(const float* squares) {
+    const float4* x = (const float4*)squares;
+    float4 a = x[0], b = x[1], c = x[2], d = x[3];
+    a = make_float4(a.x + c.x, a.y + c.y, a.z + c.z, a.w + c.w);
+    b = make_float4(b.x + d.x, b.y + d.y, b.z + d.z, b.w + d.w);
+    return ((a.x + b.x) + (a.z + b.z)) + ((a.y + b.y) + (a.w + b.w));
+}
+
+// Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32. Ends with a
+// barrier.
+__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, u64* times) {
+    u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
+    const u32* own = job.input + at;
+    bool exists = at < columns;
+    Eight seen = {};
+    float v[8] = {}, w[8], sum = 0.0f;
+    if (exists) seen = look_8(own);
+    load_8(job.norm, at, columns, w);
+    note(times, 1);
+    if (exists) settle_8(seen, own, mark, v);
+    __syncwarp();
+    note(times, 2);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            look_8(seen[i], own + i * STEP, at + i * STEP < columns);
-            if (NORM) load_8(job.norm, at + i * STEP, columns, w[i]);
+    for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[c], v[c], sum);
+    sum = warp_sum(sum);
+    if (lane == 0) squares[warp] = sum;
+    together();
+    float total = sum_squares(squares);
+    float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
+#pragma unroll
+    for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
+    if (warp < job.supers) store_super(v, lane, job.wide, x.quants + warp * SUPER, x.facts + warp * 8);
+    together();
+}
+
+// The same for a wider row, which is read twice.
+#ifdef WIDE_NORM
+__device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares) {
+    u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns;
+    float scale = 0.0f;
+#pragma unroll 1
+    for (u32 item = warp; item < 2 * 32; item += PRODUCT_WARPS) {
+        // First the squares of all, then all again.
+        u32 super = item % 32, at = super * SUPER + lane * 8;
+        if (item == 32 + warp) {
+            together();
+            float total = warp_sum(lane < job.supers ? squares[lane] : 0.0f);
+            scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
         }
-        note(times, 1);
-        // Time to fetch weights of later phases, while the input is on its way.
-        ring_refill(ring, weights.stretches, weights.count);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            settle_8(seen[i], own + i * STEP, tag, at + i * STEP < columns);
-#pragma unroll
-            for (int c = 0; c < 8; c++) v[i][c] = value_of(seen[i].seen[c]);
+        float v[8] = {}, w[8], sum = 0.0f;
+        if (at < columns) {
+            Eight seen = look_8(job.input + at);
+            settle_8(seen, job.input + at, mark, v);
         }
+        __syncwarp();
+        if (item < 32) {
+#pragma unroll
+            for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[c], v[c], sum);
+            sum = warp_sum(sum);
+            if (lane == 0) squares[super] = sum;
+        } else if (super < job.supers) {
+            load_8(job.norm, at, columns, w);
+#pragma unroll
+            for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
+            store_super(v, lane, job.wide, x.quants + super * SUPER, x.facts + super * 8);
+        }
+    }
+    together();
+}
+#endif
+
+// Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
+__device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
+    constexpr u32 STEP = PRODUCT_WARPS * SUPER;
+    u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = threadIdx.x / WARP;
+    u32 at = item * SUPER + lane * 8;
+    const u32* own = job.input + at;
+    Eight seen = {};
+    if (at < columns) seen = look_8(own);
+    note(times, 1);
+#pragma unroll 1
+    for (; item < supers; item += PRODUCT_WARPS, at += STEP, own += STEP) {
+        Eight next = {};
+        if (at + STEP < columns) next = look_8(own + STEP);
+        float v[8] = {};
+        if (at < columns) settle_8(seen, own, mark, v);
+        __syncwarp();
         note(times, 2);
-        if (NORM) {
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                float sum = 0.0f;
-#pragma unroll
-                for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[i][c], v[i][c], sum);
-                sum = warp_sum(sum);
-                if (lane == 0 && first + i * PRODUCT_WARPS < supers) squares[first + i * PRODUCT_WARPS] = sum;
-            }
-            __syncthreads();
-            float total = 0.0f;
-            for (u32 i = lane; i < supers; i += WARP) total += squares[i];
-            total = warp_sum(total);
-            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-#pragma unroll
-                for (int c = 0; c < 8; c++) v[i][c] = __fmul_rn(__fmul_rn(v[i][c], scale), w[i][c]);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            u32 item = first + i * PRODUCT_WARPS;
-            if (item < supers) quantise_super(v[i], lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
-        }
+        store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
+        seen = next;
     }
-    if (warp >= supers) {
-        ring_refill(ring, weights.stretches, weights.count);
-        // A warp without items has to meet the barrier inside all the same.
-        if (NORM) __syncthreads();
-    }
-    __syncthreads();
+    together();
 }
 
+// A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit.
 template <int F>
-__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, int lane, u32 supers, Quantised x) {
-    float sum[1] = {0.0f};
-    advance<F>(chunk, super, lane, supers, x, sum);
-    return sum[0];
+__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, u32 lane, const Input& x, float before) {
+    typedef Layout<F> L;
+    u32 j = lane % 8;
+    const i8* quants = x.quants + super * SUPER + j * 16;
+    uint4 a = *(const uint4*)quants, c = *(const uint4*)(quants + 128);
+    uint4 facts = x.facts[super * 8 + j];
+    if (F == Q4_K) {
+        uint4 w = *(const uint4*)(chunk + L::header + lane * 16);
+        const u8* header = chunk + lane / 8 * 16;
+        u32 d = *(const u32*)header, low = header[4 + j], high = header[12 + j / 2];
+        // Dividing a sum by sixteen is cheaper than shifting every word.
+        int first = __dp4a((int)(w.x & 0x0f0f0f0f), (int)a.x, 0);
+        int second = dp4a_unsigned(w.x & 0xf0f0f0f0, c.x, 0);
+        first = __dp4a((int)(w.y & 0x0f0f0f0f), (int)a.y, first);
+        second = dp4a_unsigned(w.y & 0xf0f0f0f0, c.y, second);
+        first = __dp4a((int)(w.z & 0x0f0f0f0f), (int)a.z, first);
+        second = dp4a_unsigned(w.z & 0xf0f0f0f0, c.z, second);
+        first = __dp4a((int)(w.w & 0x0f0f0f0f), (int)a.w, first);
+        second = dp4a_unsigned(w.w & 0xf0f0f0f0, c.w, second);
+        // Below 2^22, so added to the bits of 1.5 * 2^23 it is added to its value.
+        int whole = (int)(low & 63) * (first + (second >> 4)) + 0x4b400000;
+        u32 min = (__funnelshift_l(high, high, 2 + j % 2 * 28) & 0x3c) | low >> 6;
+        float d_min = half_to_float((u16)(d >> 16));
+        float m = -__fmul_rn(d_min, __uint_as_float(min | 0x4b400000) - 12582912.0f);
+        float term = __fmul_rn(half_to_float((u16)d), __int_as_float(whole) - 12582912.0f);
+        term = __fmaf_rn(m, __uint_as_float(facts.y), term);
+        return __fmaf_rn(__uint_as_float(facts.x), term, before);
+    }
+    constexpr bool RAISED = F == Q4_0 || F == Q4_1;
+    Block b = read_block<F, RAISED>(chunk, lane);
+    int first = __dp4a(b.q[0], (int)a.x, 0), second = 0;
+    first = __dp4a(b.q[1], (int)a.y, first);
+    first = __dp4a(b.q[2], (int)a.z, first);
+    first = __dp4a(b.q[3], (int)a.w, first);
+    if (RAISED) {
+        second = dp4a_unsigned(b.q[4], c.x, 0);
+        second = dp4a_unsigned(b.q[5], c.y, second);
+        second = dp4a_unsigned(b.q[6], c.z, second);
+        second = dp4a_unsigned(b.q[7], c.w, second) >> 4;
+    } else {
+        second = __dp4a(b.q[4], (int)c.x, 0);
+        second = __dp4a(b.q[5], (int)c.y, second);
+        second = __dp4a(b.q[6], (int)c.z, second);
+        second = __dp4a(b.q[7], (int)c.w, second);
+    }
+    if (L::zero) {
+        int sum_0 = (short)(facts.z & 0xffff), sum_1 = (short)(facts.z >> 16);
+        first -= L::zero * sum_0, second -= L::zero * sum_1;
+    }
+    float term = __fmul_rn(b.d, (float)(b.scale[0] * first + b.scale[1] * second));
+    if (L::with_min) term = __fmaf_rn(b.m, __uint_as_float(facts.y), term);
+    return __fmaf_rn(__uint_as_float(facts.x), term, before);
 }
 
-// Works through a block's chunks and leaves sums in `partial`: one per chunk and row, or one per tile and row (`WHOLE`).
-template <int F, bool WHOLE>
-__device__ __forceinline__ void stream(const Stretch& s, u32 supers, Quantised x, float* partial, const Weights& weights, Ring& ring) {
+// A warp's part of a run that is shared by all warps.
+struct Part {
+    u32 first, last;       // Chunks.
+    u32 super;             // of the first
+};
+
+// Works through a warp's chunks and leaves sums in `partial`: one per chunk and row.
+template <int F>
+__device__ __forceinline__ void stream(const Stretch& s, Part part, u32 supers, const Input& x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
-    u32 run = s.run, runs = s.runs, lane = ring.lane;
-    if (WHOLE) {
+    u32 lane = own_lane(), runs = s.runs;
+    bool odd = lane & 1;
+    float* out = partial + lane / 8;
 #pragma unroll 1
-        for (u32 r = ring.warp; r < runs; r += PRODUCT_WARPS) {
-            float sum[1] = {0.0f};
+    for (u32 r = 0; r < runs; r++, out += s.run * 4) {
+        u32 super = part.super;
 #pragma unroll 1
-            for (u32 super = 0; super < supers; super += STAGE) {
-                const u8* chunk = ring_wait(ring, weights.ring);
-                if (super + STAGE <= supers) {
-#pragma unroll
-                    for (u32 i = 0; i < STAGE; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
-                } else {
+        for (u32 stage = part.first; stage < part.last; stage += STAGE) {
+            const u8* chunk = ring_wait(ring);
+            u32 end = min(stage + STAGE, part.last);
 #pragma unroll 1
-                    for (u32 i = 0; super + i < supers; i++) advance<F>(chunk + i * CHUNK, super + i, lane, supers, x, sum);
-                }
-                ring_next(ring, weights.stretches, weights.count);
+            for (u32 at = stage; at < end; at += 2, chunk += 2 * CHUNK) {
+                u32 next = super + 1 == supers ? 0 : super + 1;
+                // Where there is no second chunk its sum is of whatever stands there, and is left.
+                float a = chunk_sum<F>(chunk, super, lane, x, 0.0f);
+                float b = chunk_sum<F>(chunk + CHUNK, next, lane, x, 0.0f);
+                // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
+                float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
+                mine += __shfl_xor_sync(FULL, mine, 2);
+                mine += __shfl_xor_sync(FULL, mine, 4);
+                if (lane % 8 < 2 && at + odd < end) out[(at + odd) * 4] = mine;
+                super = at + 1 >= end ? next : next + 1 == supers ? 0 : next + 1;
             }
-            float whole = sum[0];
-            whole += __shfl_xor_sync(FULL, whole, 1);
-            whole += __shfl_xor_sync(FULL, whole, 2);
-            whole += __shfl_xor_sync(FULL, whole, 4);
-            if (lane % 8 == 0) partial[r * 4 + lane / 8] = whole;
+            ring_next(ring, lane);
         }
-    } else {
-        u32 first = run * ring.warp / PRODUCT_WARPS, last = run * (ring.warp + 1) / PRODUCT_WARPS;
-        u32 super_first = first % supers;
-        bool odd = lane & 1;
+    }
+}
+
+// The same for tiles that one warp has whole: a sum per tile and row.
+template <int F>
+__device__ __forceinline__ void stream_whole(const Stretch& s, u32 supers, const Input& x, float* partial, Ring& ring) {
+    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
+    u32 lane = own_lane(), runs = s.runs;
 #pragma unroll 1
-        for (u32 r = 0; r < runs; r++) {
-            u32 super = super_first;
-            float* out = partial + r * run * 4 + lane / 8;
+    for (u32 r = threadIdx.x / WARP; r < runs; r += PRODUCT_WARPS) {
+        float sum = 0.0f;
 #pragma unroll 1
-            for (u32 stage = first; stage < last; stage += STAGE) {
-                const u8* chunk = ring_wait(ring, weights.ring);
-                u32 end = min(stage + STAGE, last);
-#pragma unroll 1
-                for (u32 at = stage; at < end; at += 2, chunk += 2 * CHUNK) {
-                    u32 next = super + 1 == supers ? 0 : super + 1;
-                    // Where there is no second chunk its sum is of whatever stands there, and is left.
-                    float a = chunk_sum<F>(chunk, super, lane, supers, x);
-                    float b = chunk_sum<F>(chunk + CHUNK, next, lane, supers, x);
-                    // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
-                    float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
-                    mine += __shfl_xor_sync(FULL, mine, 2);
-                    mine += __shfl_xor_sync(FULL, mine, 4);
-                    if (lane % 8 < 2 && at + odd < end) out[(at + odd) * 4] = mine;
-                    bool both = at + 1 < end;
-                    super = both ? (next + 1 == supers ? 0 : next + 1) : next;
-                }
-                ring_next(ring, weights.stretches, weights.count);
-            }
+        for (u32 super = 0; super < supers; super += STAGE) {
+            const u8* chunk = ring_wait(ring);
+            u32 end = min(super + STAGE, supers);
+#pragma unroll 2
+            for (u32 at = super; at < end; at++, chunk += CHUNK) sum = chunk_sum<F>(chunk, at, lane, x, sum);
+            ring_next(ring, lane);
         }
+        sum += __shfl_xor_sync(FULL, sum, 1);
+        sum += __shfl_xor_sync(FULL, sum, 2);
+        sum += __shfl_xor_sync(FULL, sum, 4);
+        if (lane % 8 == 0) partial[r * 4 + lane / 8] = sum;
     }
 }
 
@@ -197,15 +314,15 @@ __device__ __forceinline__ float collected_row(const float* partial, u32 place, 
     return sum;
 }
 
-// The best of a block's logits. Called by all warps that compute.
+// The best of a block's logits.
 __device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
-    __syncthreads();
+    together();
     for (int step = 16; step > 0; step /= 2) {
         u64 other = __shfl_xor_sync(FULL, best, step);
         if (other > best) best = other;
     }
     if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
-    __syncthreads();
+    together();
     if (threadIdx.x != 0) return;
     for (int w = 0; w < PRODUCT_WARPS; w++) {
         if (warps[w] > best) best = warps[w];
@@ -213,57 +330,58 @@ __device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
     *to = best;
 }
 
-// `base` is the number of phases before this launch, `tag` this one's number.
+// Where a phase works in shared memory.
+struct Room {
+    Input x;
+    float* squares;
+    float* partial;
+};
+
 __device__ __forceinline__ void
-token_product(const Job& job, const Stretch& stretch, u8* shared, const Weights& weights, Ring& ring, u32 base, u32 tag, u64* times) {
+token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring, u32 launches, u64* times) {
     if (job.tiles == 0) return;
-    Quantised x;
-    x.quants = (i8*)shared;
-    x.facts = (uint2*)(shared + job.supers * SUPER);
-    float* partial = (float*)(shared + job.supers * (SUPER + 64));
-    u32 input = base + job.input_from;
-    if (job.norm) {
-        if (job.supers <= PRODUCT_WARPS) prepare_row<1, true>(job, input, x, partial, weights, ring, times);
-        else prepare_row<2, true>(job, input, x, partial, weights, ring, times);
-    } else {
-        if (job.supers <= PRODUCT_WARPS) prepare_row<1, false>(job, input, x, partial, weights, ring, times);
-        else prepare_row<3, false>(job, input, x, partial, weights, ring, times);
-    }
+    u32 supers = job.supers, warp = threadIdx.x / WARP;
+    Part part = {stretch.run * warp / PRODUCT_WARPS, stretch.run * (warp + 1) / PRODUCT_WARPS, 0};
+    part.super = part.first % supers;
+    u32 input = input_mark(job, launches);
+    if (!job.norm) prepare_plain(job, input, room.x, times);
+#ifdef WIDE_NORM
+    else if (supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
+#endif
+    else prepare_normed(job, input, room.x, room.squares, times);
     note(times, 3);
     // What the end of the phase needs is asked for before the sums.
-    u32 own = threadIdx.x, kind = job.kind;
+    u32 own = threadIdx.x, kind = job.kind, mark = output_mark(job, launches);
     bool has_row = own < job.rows;
     float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
-    u64 own_before = has_row && kind == OP_ADD ? look(job.output + slot_of(job.place + own)) : 0;
+    u32 own_before = has_row && kind == OP_ADD ? look(job.output + job.place + own) : 0;
 #define WORK(F) \
-    if (stretch.whole) stream<F, true>(stretch, job.supers, x, partial, weights, ring); \
-    else stream<F, false>(stretch, job.supers, x, partial, weights, ring)
+    if (stretch.whole) stream_whole<F>(stretch, supers, room.x, room.partial, ring); \
+    else stream<F>(stretch, part, supers, room.x, room.partial, ring)
     FOR_FORMAT(job.format, WORK)
 #undef WORK
-    __syncthreads();
+    together();
     note(times, 4);
     u64 best = 0;
 #pragma unroll 1
     for (u32 at = own; at < job.rows; at += PRODUCT_THREADS) {
         u32 tile = at / 4, r = at % 4, place = job.place + at;
-        float value = collected_row(partial, tile, r, job.slices);
+        float value = collected_row(room.partial, tile, r, job.slices);
         if (kind == OP_GATE) {
-            float up = collected_row(partial, job.tiles + tile, r, job.slices);
-            put(job.output + slot_of(place), value / (1.0f + expf(-value)) * up, tag);
+            float up = collected_row(room.partial, job.tiles + tile, r, job.slices);
+            put(job.output + place, value / (1.0f + expf(-value)) * up, mark);
             continue;
         }
         if (job.bias) value += at == own ? own_bias : __ldcg(job.bias + at);
-        if (kind == OP_ADD) {
-            u64* out = job.output + slot_of(place);
-            value += settle(at == own ? own_before : look(out), out, base + job.before_from);
-            put(out, value, tag);
-        } else if (kind == OP_STORE) {
-            put(job.output + place, value, tag);
-        } else {
+        if (kind == OP_LOGITS) {
             ((float*)job.output)[place] = value;
             u64 here = candidate(value, place);
             if (here > best) best = here;
+            continue;
         }
+        u32* out = job.output + place;
+        if (kind == OP_ADD) value += settle(at == own ? own_before : look(out), out, (mark + 3) & 3);
+        put(out, value, mark);
     }
-    if (kind == OP_LOGITS) note_candidate(best, (u64*)shared, job.candidates + blockIdx.x);
+    if (kind == OP_LOGITS) note_candidate(best, (u64*)room.squares, job.candidates + blockIdx.x);
 }

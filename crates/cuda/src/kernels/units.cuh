@@ -98,8 +98,8 @@ __device__ __forceinline__ void unpack_scales(const u8* stage, float4* scales, i
         for (int b = 0; b < 4; b++) {
             u32 l = low >> (8 * b), h = high >> (4 * b);
             // Exact: eleven bits times six.
-            v[2 * b] = __fmul_rn(d, (float)((l & 15) | (h & 3) << 4));
-            v[2 * b + 1] = -__fmul_rn(d_min, (float)((l >> 4 & 15) | (h >> 2 & 3) << 4));
+            v[2 * b] = __fmul_rn(d, (float)(l & 63));
+            v[2 * b + 1] = -__fmul_rn(d_min, (float)((l >> 6 & 3) | (h & 15) << 2));
         }
     } else if (F == Q6_K) {
         uint2 h = *(const uint2*)(header + half * 8);

@@ -101,7 +101,7 @@ impl Kernels {
         let shared = plan.shared_bytes();
         if let Some(script) = self.script().as_mut() {
             // A program has a ring of its own for the chunks under way.
-            return script.product(name, shared - WARPS * DEPTH * plan.chunk_bytes, params, a);
+            return script.product(name, plan.places * plan.slices * pack::TILE_ROWS * 4, params, a);
         }
         self.launch(name, function, (blocks as u32, 1, 1), threads, shared, a, &params)
     }

@@ -1,6 +1,6 @@
 //! A whole step of one row as one kernel: a list of phases (`script.rs`) that the kernel `token` works through.
 
-use super::script::{JobBlock, STAGE_BYTES, Script, StretchBlock, Tagged};
+use super::script::{Handed, JobBlock, STAGE_BYTES, Script, StretchBlock};
 use super::{Kernels, KernelsOptions, Module, products};
 use crate::arguments::*;
 use crate::device::{Call, Function, Start};
@@ -17,6 +17,8 @@ const WORK_BYTES_MIN: usize = 48 << 10;
 const PHASES_MAX: usize = 256;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
+/// Threads beside those that compute: one warp fetches weights, one descriptions, and registers are dealt out to four.
+pub(super) const FEEDERS: usize = 128;
 /// Shared memory the kernel is made for, that of compute capability 9.0.
 pub(super) const SHARED_BYTES: usize = 227 << 10;
 /// After the last stage: sums of pairs of chunks may read past it.
@@ -54,13 +56,15 @@ pub struct Program {
     function: Function,
     /// Arrivals of blocks and launches, ever.
     counters: Buffer<u32>,
+    partial_offset: usize,
     stretches_offset: usize,
     ring_offset: usize,
     shared_bytes: usize,
     /// Clock readings, when the kernel was compiled to take them.
     times: Option<Buffer<u64>>,
     _kept: Vec<Arc<dyn Keep>>,
-    _vectors: Vec<Tagged>,
+    _vectors: Vec<Handed>,
+    _partial: Option<Buffer<u64>>,
 }
 
 /// Clock readings of a phase on one block.
@@ -78,13 +82,16 @@ struct TokenBlock {
     count: u32,
     stretches_offset: u32,
     ring_offset: u32,
-    padding: u32,
+    partial_offset: u32,
 }
 
 impl Kernels {
-    /// Whether steps of one row of a model with this width and this many layers can be programs.
-    pub fn has_programs(&self, columns: usize, layers: usize) -> bool {
-        self.token.is_some() && columns <= NORM_COLUMNS_MAX && 5 * layers + 3 <= PHASES_MAX
+    /// Whether steps of one row of a model with this width, this width between gate and down and this many layers can be
+    /// programs. Every block must have rows of the gate, see `kernels/handed.cuh`.
+    pub fn has_programs(&self, columns: usize, feed_forward: usize, layers: usize) -> bool {
+        let blocks = self.device.facts().multiprocessors as usize;
+        let fits = columns <= NORM_COLUMNS_MAX && 5 * layers + 3 <= PHASES_MAX;
+        self.token.is_some() && fits && feed_forward.div_ceil(pack::TILE_ROWS) >= blocks
     }
 
     /// Writes down what `work` asks for, without doing it.
@@ -100,7 +107,12 @@ impl Kernels {
         let ops: Vec<u8> = script.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
         let parts = (0..blocks).flat_map(|block| script.phases.iter().map(move |phase| phase.on_block(block)));
         let (jobs, stretches): (Vec<_>, Vec<_>) = parts.unzip();
-        let stretches_offset = script.shared_bytes.next_multiple_of(128);
+        if !script.keeps_up(blocks) {
+            return Err(Error::Unsupported("a program of a model this narrow".to_owned()));
+        }
+        let partial_offset = script.input_bytes.next_multiple_of(128);
+        let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
+        let stretches_offset = work.next_multiple_of(128);
         let ring_offset = (stretches_offset + count * size_of::<StretchBlock>()).next_multiple_of(128);
         let shared_bytes = ring_offset + token.ring_bytes;
         if shared_bytes > self.device.facts().shared_bytes - FIXED_BYTES {
@@ -118,11 +130,13 @@ impl Kernels {
             device: self.device.clone(),
             function: token.function,
             counters: Buffer::zeroed(&self.device, 2)?,
+            partial_offset,
             stretches_offset,
             ring_offset,
             shared_bytes,
             _kept: script.kept,
             _vectors: script.vectors.into_values().collect(),
+            _partial: script.partial,
         })
     }
 }
@@ -150,13 +164,13 @@ impl Program {
             count: self.count as u32,
             stretches_offset: self.stretches_offset as u32,
             ring_offset: self.ring_offset as u32,
-            padding: 0,
+            partial_offset: self.partial_offset as u32,
         };
         let call = Call {
             name: "token",
             function: &self.function,
             grid: (self.device.facts().multiprocessors, 1, 1),
-            threads: (products::WARPS * 32) as u32,
+            threads: (products::WARPS * 32 + FEEDERS) as u32,
             shared_bytes: self.shared_bytes,
             // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
             // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.

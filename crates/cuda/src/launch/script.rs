@@ -1,8 +1,8 @@
 //! What a program is made of: calls written down as phases, and each phase cut up for the blocks that work on it.
 //!
 //! A phase has the parameter block that a kernel of a graph would get, so the two ways cannot drift apart. Only vectors that
-//! one phase hands to another are replaced: each gets a tagged twin (`kernels/tagged.cuh`), and a phase knows which one
-//! wrote what it reads.
+//! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
+//! reads was written.
 
 use super::{KernelsOptions, SPLITS};
 use crate::arguments::*;
@@ -15,12 +15,16 @@ use std::sync::Arc;
 
 /// Bytes that a warp fetches at once: four chunks of four bits, two of six or eight.
 pub(super) const STAGE_BYTES: usize = 2304;
+/// Bytes of a quantised super-block of input, with its facts.
+const INPUT_BYTES: usize = 256 + 8 * 16;
 /// Bytes of parameters of a phase that is no product.
 const OP_BYTES: usize = 208;
 
-/// A vector that phases hand on: value and tag of each element.
-pub(super) struct Tagged {
-    values: Buffer<u64>,
+/// A vector that phases hand on: floats whose lowest bits say how often it was written.
+pub(super) struct Handed {
+    values: Buffer<u32>,
+    /// How often a launch has written it so far.
+    writes: u32,
     /// The phase that wrote it last, counted from 1.
     written_by: u32,
     /// The vector of floats it stands for.
@@ -28,11 +32,22 @@ pub(super) struct Tagged {
     len: usize,
 }
 
+/// Which writing of which vector.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    /// The plain vector; 0 for none.
+    plain: u64,
+    /// Counted from 1 within a launch.
+    write: u32,
+    /// Writes of a whole launch, known when the script is finished.
+    step: u32,
+}
+
 /// One phase.
 pub(super) struct Phase {
     kind: u32,
-    input_from: u32,
-    before_from: u32,
+    input: Mark,
+    output: Mark,
     product: Option<ProductBlock>,
     /// Parameters where it is no product.
     pub params: Vec<u8>,
@@ -53,9 +68,13 @@ pub(super) struct Script {
     options: KernelsOptions,
     pub phases: Vec<Phase>,
     pub kept: Vec<Arc<dyn Keep>>,
-    /// What the phases need, weights under way apart.
-    pub shared_bytes: usize,
-    pub vectors: HashMap<u64, Tagged>,
+    /// What the phases need, weights under way apart: attention, or quantised input and then partial sums.
+    pub attention_bytes: usize,
+    pub input_bytes: usize,
+    pub partial_bytes: usize,
+    pub vectors: HashMap<u64, Handed>,
+    /// Where attention leaves partial results.
+    pub partial: Option<Buffer<u64>>,
     pub embed: EmbedBlock,
     pub heads: HeadsBlock,
 }
@@ -67,24 +86,27 @@ impl Script {
             options: options.clone(),
             phases: Vec::new(),
             kept: Vec::new(),
-            shared_bytes: options.attention_bytes(),
+            attention_bytes: options.attention_bytes(),
+            input_bytes: 0,
+            partial_bytes: 0,
             vectors: HashMap::new(),
+            partial: None,
             embed: EmbedBlock::default(),
             heads: HeadsBlock::default(),
         }
     }
 
     pub fn embed(&mut self, mut params: EmbedBlock, arguments: Arguments) -> Result<(), Error> {
-        (params.output, _) = self.write(params.output, params.columns as usize)?;
+        let output = self.write(&mut params.output, params.columns as usize)?;
         self.embed = params;
-        self.add(EMBED, 0, &params, arguments);
+        self.add(EMBED, Mark::default(), output, &params, arguments);
         Ok(())
     }
 
     pub fn product(
         &mut self,
         name: &'static str,
-        shared_bytes: usize,
+        partial_bytes: usize,
         mut params: ProductBlock,
         arguments: Arguments,
     ) -> Result<(), Error> {
@@ -95,83 +117,104 @@ impl Script {
             "product_gate" => GATE,
             _ => LOGITS,
         };
-        let (input, input_from) = self.read(params.input)?;
-        params.input = input;
-        let mut before_from = 0;
+        let input = self.read(&mut params.input)?;
+        let mut output = Mark::default();
         if kind != LOGITS {
-            (params.output, before_from) = self.write(params.output, params.output_stride as usize)?;
+            output = self.write(&mut params.output, params.output_stride as usize)?;
         }
-        self.shared_bytes = self.shared_bytes.max(shared_bytes);
+        self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES);
+        self.partial_bytes = self.partial_bytes.max(partial_bytes);
         self.kept.extend(arguments.kept);
-        self.phases.push(Phase { kind, input_from, before_from, product: Some(params), params: vec![0; OP_BYTES] });
+        self.phases.push(Phase { kind, input, output, product: Some(params), params: vec![0; OP_BYTES] });
         Ok(())
     }
 
     pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
         let KernelsOptions { head, heads, .. } = self.options;
-        let (rows, input_from) = self.read(params.heads.rows)?;
-        params.heads.rows = rows;
-        (params.output, _) = self.write(params.output, heads * head)?;
-        (params.partial, _) = self.write(params.partial, heads * SPLITS * (head + 2))?;
+        let input = self.read(&mut params.heads.rows)?;
+        let output = self.write(&mut params.output, heads * head)?;
+        if self.partial.is_none() {
+            self.partial = Some(Buffer::zeroed(&self.device, heads * SPLITS * (head + 2))?);
+        }
+        params.partial = self.partial.as_ref().map_or(0, |partial| partial.all().address);
         self.heads = params.heads;
-        self.add(ATTENTION, input_from, &params, arguments);
+        self.add(ATTENTION, input, output, &params, arguments);
         Ok(())
     }
 
     pub fn pick(&mut self, params: PickBlock, arguments: Arguments) -> Result<(), Error> {
-        self.add(PICK, 0, &params, arguments);
+        self.add(PICK, Mark::default(), Mark::default(), &params, arguments);
         Ok(())
     }
 
     /// A program without a pick ends with its result as plain floats.
     pub fn finish(&mut self) {
-        if self.phases.last().is_some_and(|phase| phase.kind == PICK) {
-            return;
+        if self.phases.last().is_none_or(|phase| phase.kind != PICK) {
+            let last = self.phases.len() as u32;
+            if let Some(vector) = self.vectors.values().find(|vector| vector.written_by == last) {
+                let (input, output) = (vector.values.all().address, vector.plain);
+                let params = PlainBlock { input, output, columns: vector.len as u32, padding: 0 };
+                self.add(PLAIN, Mark::default(), Mark::default(), &params, Arguments::default());
+            }
         }
-        let last = self.phases.len() as u32;
-        if let Some(vector) = self.vectors.values().find(|vector| vector.written_by == last) {
-            let (input, output) = (vector.values.all().address, vector.plain);
-            let params = PlainBlock { input, output, columns: vector.len as u32, padding: 0 };
-            self.add(PLAIN, last, &params, Arguments::default());
+        for phase in &mut self.phases {
+            for mark in [&mut phase.input, &mut phase.output] {
+                mark.step = self.vectors.get(&mark.plain).map_or(0, |vector| vector.writes);
+            }
         }
     }
 
-    /// The twin of a vector that an earlier phase wrote, and which one.
-    fn read(&mut self, plain: u64) -> Result<(u64, u32), Error> {
-        let vector = self.vectors.get(&plain);
-        let vector =
-            vector.ok_or_else(|| Error::Unsupported("a program that reads what it did not write".to_owned()))?;
-        Ok((vector.values.all().address, vector.written_by))
+    /// Whether every one of so many blocks reads the residual stream in every layer, as `kernels/handed.cuh` asks.
+    pub fn keeps_up(&self, blocks: u32) -> bool {
+        let mut gates = self.phases.iter().filter(|phase| phase.kind == GATE);
+        gates.all(|phase| (0..blocks).all(|block| phase.on_block(block).0.tiles > 0))
     }
 
-    /// The twin of a vector that this phase writes, and the phase that wrote it before.
-    fn write(&mut self, plain: u64, len: usize) -> Result<(u64, u32), Error> {
-        let this = self.phases.len() as u32 + 1;
+    /// The twin of a vector that an earlier phase wrote.
+    fn read(&mut self, vector: &mut u64) -> Result<Mark, Error> {
+        let found = self.vectors.get(vector);
+        let found = found.ok_or_else(|| Error::Unsupported("a program that reads what it did not write".to_owned()))?;
+        let mark = Mark { plain: found.plain, write: found.writes, step: 0 };
+        *vector = found.values.all().address;
+        Ok(mark)
+    }
+
+    /// The twin of a vector that this phase writes.
+    fn write(&mut self, vector: &mut u64, len: usize) -> Result<Mark, Error> {
+        let (plain, this) = (*vector, self.phases.len() as u32 + 1);
         if !self.vectors.contains_key(&plain) {
             let values = Buffer::zeroed(&self.device, len.next_multiple_of(pack::CHUNK_COLUMNS))?;
-            self.vectors.insert(plain, Tagged { values, written_by: 0, plain, len });
+            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len });
         }
-        let vector = self.vectors.get_mut(&plain).expect("it was just inserted where it was missing");
-        assert_eq!(vector.len, len, "a vector keeps its length");
-        Ok((vector.values.all().address, std::mem::replace(&mut vector.written_by, this)))
+        let found = self.vectors.get_mut(&plain).expect("it was just inserted where it was missing");
+        assert_eq!(found.len, len, "a vector keeps its length");
+        (found.writes, found.written_by) = (found.writes + 1, this);
+        *vector = found.values.all().address;
+        Ok(Mark { plain, write: found.writes, step: 0 })
     }
 
-    fn add<P>(&mut self, kind: u32, input_from: u32, params: &P, arguments: Arguments) {
+    fn add<P>(&mut self, kind: u32, input: Mark, output: Mark, params: &P, arguments: Arguments) {
         // SAFETY: parameter blocks are `repr(C)` numbers without padding, so all of their bytes are initialised.
         let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<P>()) };
         assert!(bytes.len() <= OP_BYTES, "parameter blocks fit an entry");
         let mut params = bytes.to_vec();
         params.resize(OP_BYTES, 0);
         self.kept.extend(arguments.kept);
-        self.phases.push(Phase { kind, input_from, before_from: 0, product: None, params });
+        self.phases.push(Phase { kind, input, output, product: None, params });
     }
 }
 
 impl Phase {
     /// What this phase is for one block.
     pub fn on_block(&self, block: u32) -> (JobBlock, StretchBlock) {
-        let Phase { kind, input_from, before_from, .. } = *self;
-        let mut job = JobBlock { kind, input_from, before_from, ..JobBlock::default() };
+        let mut job = JobBlock {
+            kind: self.kind,
+            input_mark: self.input.write % 4,
+            input_step: self.input.step % 4,
+            output_mark: self.output.write % 4,
+            output_step: self.output.step % 4,
+            ..JobBlock::default()
+        };
         let mut stretch = StretchBlock::default();
         let Some(p) = &self.product else { return (job, stretch) };
         let s = p.segments.iter().rev().find(|s| block >= s.first_block).unwrap_or(&p.segments[0]);
@@ -223,8 +266,10 @@ impl Phase {
 pub(super) struct JobBlock {
     kind: u32,
     format: u32,
-    input_from: u32,
-    before_from: u32,
+    input_mark: u32,
+    input_step: u32,
+    output_mark: u32,
+    output_step: u32,
     input: u64,
     norm: u64,
     bias: u64,
@@ -238,7 +283,6 @@ pub(super) struct JobBlock {
     slices: u32,
     epsilon: f32,
     wide: u32,
-    padding: [u32; 2],
 }
 
 /// `Stretch` in `kernels/ring.cuh`.
@@ -275,7 +319,7 @@ mod tests {
             *segment = SegmentBlock { weights, second, format, rows, tiles, first_block, blocks, ..*segment };
             first_block += blocks;
         }
-        Phase { kind: STORE, input_from: 1, before_from: 0, product: Some(product), params: Vec::new() }
+        Phase { kind: STORE, input: Mark::default(), output: Mark::default(), product: Some(product), params: Vec::new() }
     }
 
     #[test]

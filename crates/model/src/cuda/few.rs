@@ -21,7 +21,7 @@ use super::several::Several;
 use super::weights::Layer;
 use super::{FEW, Net};
 use crate::backend::Chunk;
-use crate::config::Experts;
+use crate::config::{Config, Experts};
 use ::cuda::{
     AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, Partial, PickCall,
     ProductCall, Program, SPLITS, Slice, StoreCall, Then,
@@ -71,7 +71,8 @@ const LENGTHS: (usize, usize) = (256, 1 << 14);
 /// Whether a step of so many rows is one kernel.
 fn is_program(net: &Net, rows: usize) -> bool {
     let config = &net.config;
-    rows == 1 && config.experts.is_none() && net.kernels.has_programs(config.embedding, config.layers)
+    let Config { embedding, feed_forward, layers, .. } = *config;
+    rows == 1 && config.experts.is_none() && net.kernels.has_programs(embedding, feed_forward, layers)
 }
 
 impl Few {

@@ -106,7 +106,9 @@ impl CudaModel {
         let weights = Weights::load(&config, &device, source)?;
         let Config { head, heads, kv_heads, layers, .. } = config;
         let formats = weights.formats();
-        let kernels = Kernels::new(&device, KernelsOptions { formats, head, heads, kv_heads, times: options.times })?;
+        let multiprocessors = device.facts().multiprocessors as usize;
+        let wanted = KernelsOptions { formats, head, heads, kv_heads, multiprocessors, times: options.times };
+        let kernels = Kernels::new(&device, wanted)?;
         source.fill(&kernels, &weights)?;
         let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
         let block_bytes = layers * 2 * kv_heads * BLOCK * head * 2;
