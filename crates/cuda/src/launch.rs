@@ -76,7 +76,7 @@ impl KernelsOptions {
         let weights = 2 * 16 * (512 + 32);
         let sums = 4 * group * head * 4;
         let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
-        queries + 4 * head + weights + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32
+        queries + 4 * head + weights + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32 + 512
     }
 
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.

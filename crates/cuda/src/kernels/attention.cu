@@ -60,11 +60,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     Span span = span_of(s, s.positions[row], blockIdx.x, blockIdx.y);
     if (span.start >= span.length) return;
     const u32* table = table_of(s, row);
+    Near& near = shared.near;
+    fill_near(near, table, span);
+    __syncthreads();
     Loads loads = {};
-    ask_keys(s, table, span, first_of(span), loads);
-    ask_values(s, table, span, first_of(span), loads);
+    ask_keys(s, table, near, span, first_of(span), loads);
+    ask_values(s, table, near, span, first_of(span), loads);
     begin(p, span, row, shared);
-    Running r = walk(s, table, span, shared, p.store, loads);
+    Running r = walk(s, table, near, span, shared, p.store, loads);
     // What was staged is read no more; sums take its place.
     gather(shared, r);
     for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {

@@ -36,6 +36,12 @@ struct Attention {
     u32 store;             // Write this row's key and value first: only where every row has its own sequence.
 };
 
+// Numbers of the first blocks of a chunk, in shared memory: a load that waits for a load before it costs twice.
+#define NEAR 128
+struct Near {
+    u32 blocks[NEAR];
+};
+
 struct AttentionShared {
     uint4 queries[2 * KEY_PIECES][WARP];      // As the tensor cores read them.
     u16 fresh[2][HEAD];                       // This row's own key and value.
@@ -56,6 +62,7 @@ struct AttentionShared {
         } merge;
     };
     u32 is_last;
+    Near near;                                // Where attention is a kernel of its own.
 };
 static_assert(sizeof(AttentionShared) <= ATTENTION_BYTES, "the host gives attention enough shared memory");
 
@@ -77,6 +84,19 @@ __device__ __forceinline__ Span span_of(const Heads& s, u32 position, u32 split,
     u32 length = position + 1, chunk = chunk_of(length), start = split * chunk;
     return {start, min(start + chunk, length), length, split, (length + chunk - 1) / chunk, part,
             part * GROUP / (s.heads / s.kv_heads)};
+}
+
+__device__ __forceinline__ void fill_near(Near& near, const u32* table, const Span& span) {
+    u32 first = span.start / KV_BLOCK, count = (span.end - span.start + KV_BLOCK - 1) / KV_BLOCK;
+    if (threadIdx.x < min(count, NEAR)) near.blocks[threadIdx.x] = table[first + threadIdx.x];
+}
+
+// Where a position of the chunk stands in the cache.
+__device__ __forceinline__ const u16*
+near_by(const Heads& s, const u32* table, const Near& near, const Span& span, u32 position, u32 side) {
+    u32 at = (position - span.start) / KV_BLOCK;
+    u32 block = at < NEAR ? near.blocks[at] : table[position / KV_BLOCK];
+    return cached_in(s, block, position, side, span.kv_head);
 }
 
 // Of sixteen positions a lane has the keys of 8 i + lane / 4, and the values of 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with
@@ -228,30 +248,30 @@ struct Loads {
 };
 
 // Asks for keys; `first` is the first position of the four warps. What is past the end is not looked at.
-__device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const Span& span, u32 first, Loads& loads) {
+__device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
     int lane = threadIdx.x % WARP;
     u32 own = first + threadIdx.x / WARP % 4 * UNIT;
     if (own >= span.end) return;
-    const u16* base = cached(s, table, own, 0, span.kv_head);
+    const u16* base = near_by(s, table, near, span, own, 0);
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys(base + i * 8 * HEAD, lane, loads.keys[i]);
 }
 
-__device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Span& span, u32 first, Loads& loads) {
+__device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
     int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         u32 at = first + k * UNIT;
-        if (at < span.end) load_values(cached(s, table, at, 1, span.kv_head), lane, loads.values[k]);
+        if (at < span.end) load_values(near_by(s, table, near, span, at, 1), lane, loads.values[k]);
     }
 }
 
 // Values come into the second-level cache: a line of 128 bytes for each lane and round.
-__device__ __forceinline__ void foresee_values(const Heads& s, const u32* table, const Span& span) {
+__device__ __forceinline__ void foresee_values(const Heads& s, const u32* table, const Near& near, const Span& span) {
     u32 at = span.start + threadIdx.x / 2;
     if (HEAD * 2 > 128 || threadIdx.x % 2 == 0) {
         if (threadIdx.x < 512 && at < span.end) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(cached(s, table, at, 1, span.kv_head) + threadIdx.x % 2 * 64));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(near_by(s, table, near, span, at, 1) + threadIdx.x % 2 * 64));
         }
     }
 }
@@ -263,7 +283,7 @@ __device__ __forceinline__ u32 first_of(const Span& span) {
 
 // A warp's part of the chunk. The first keys and values are on their way already.
 __device__ __forceinline__ Running
-walk(const Heads& s, const u32* table, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
+walk(const Heads& s, const u32* table, const Near& near, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
     int lane = threadIdx.x % WARP;
     Running r = {-INFINITY, 0.0f, {}};
     const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
@@ -278,7 +298,7 @@ walk(const Heads& s, const u32* table, const Span& span, AttentionShared& shared
         }
         score(shared, loads.keys, own, span.length, lane, scores);
         float factor = weigh(scores, lane, pass, shared, r);
-        if (next < span.end) ask_keys(s, table, span, next, loads);
+        if (next < span.end) ask_keys(s, table, near, span, next, loads);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
 #pragma unroll
@@ -291,7 +311,7 @@ walk(const Heads& s, const u32* table, const Span& span, AttentionShared& shared
             if (at + UNIT >= span.length) patch_values(loads.values[k], at, span.length - 1, fresh, lane);
             sum_values(loads.values[k], shared.weights[pass & 1][quad + k][lane], r);
         }
-        if (next < span.end) ask_values(s, table, span, next, loads);
+        if (next < span.end) ask_values(s, table, near, span, next, loads);
     }
     return r;
 }

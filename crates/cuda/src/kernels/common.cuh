@@ -42,6 +42,27 @@ __device__ __forceinline__ float rounded(float x) {
     return __uint_as_float((__float_as_uint(x) + 2) & ~3u);
 }
 
+// The sum of a row's parts, one for each super-block: every fourth in order, then these four. Four lanes can share it.
+template <typename Part>
+__device__ __forceinline__ float sum_parts(u32 count, Part part) {
+    float sums[4] = {};
+    u32 s = 0;
+#pragma unroll 2
+    for (; s + 4 <= count; s += 4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[i] += part(s + i);
+    }
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        if (s + i < count) sums[i] += part(s + i);
+    }
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+__device__ __forceinline__ float silu(float x) {
+    return __fdividef(x, 1.0f + __expf(-x));
+}
+
 // All warps that compute wait for each other. Where others feed them (`token.cu`) those are not waited for.
 __device__ __forceinline__ void together() {
 #ifdef FEEDERS

@@ -27,10 +27,13 @@ __device__ __forceinline__ const u32* table_of(const Heads& p, u32 row) {
     return p.tables + (u64)p.sequences[row] * p.table_stride;
 }
 
-__device__ __forceinline__ u16* cached(const Heads& p, const u32* table, u32 position, u32 side, u32 kv_head) {
-    u32 block = table[position / KV_BLOCK];
+__device__ __forceinline__ u16* cached_in(const Heads& p, u32 block, u32 position, u32 side, u32 kv_head) {
     u64 part = p.layer_offset + (u64)((side * p.kv_heads + kv_head) * KV_BLOCK + position % KV_BLOCK) * HEAD * 2;
     return (u16*)(p.cache + block * p.block_bytes + part);
+}
+
+__device__ __forceinline__ u16* cached(const Heads& p, const u32* table, u32 position, u32 side, u32 kv_head) {
+    return cached_in(p, table[position / KV_BLOCK], position, side, kv_head);
 }
 
 // A lane's part of a head: elements lane, lane + 32 and so on.

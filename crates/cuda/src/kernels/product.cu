@@ -123,7 +123,7 @@ __device__ __forceinline__ void product(const Product& p) {
             if (KIND == GATE) {
                 float gate = collected(partial, 2 * tile, r, m, p.slices);
                 float up = collected(partial, 2 * tile + 1, r, m, p.slices);
-                *out = rounded(gate / (1.0f + expf(-gate)) * up);
+                *out = rounded(silu(gate) * up);
                 continue;
             }
             float value = collected(partial, tile, r, m, p.slices);

@@ -54,7 +54,7 @@ struct Quants {
     int sums[2];          // Of the block's halves.
 };
 
-// Scales and rounding are the CPU's: one scale per 256 columns, or a half-precision one per 32.
+// One scale per 256 columns, or a half-precision one per 32, as on the CPU.
 __device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
     float largest = 0.0f;
 #pragma unroll
@@ -66,7 +66,8 @@ __device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
         largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
         largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     }
-    float inverse = largest == 0.0f ? 0.0f : __fdiv_rn(127.0f, largest);
+    // The reciprocal may be a bit off in its last place; the number it is multiplied with rounds to 127 all the same.
+    float inverse = largest == 0.0f ? 0.0f : __fdividef(127.0f, largest);
     Quants own;
     int sum = 0;
 #pragma unroll
@@ -81,8 +82,8 @@ __device__ __forceinline__ Quants quantise_8(const float* v, bool wide) {
     sum += __shfl_xor_sync(FULL, sum, 1);
     own.sums[0] = sum;
     own.sums[1] = __shfl_xor_sync(FULL, sum, 2);
-    if (wide) own.scale = largest == 0.0f ? 0.0f : __fdiv_rn(1.0f, inverse);
-    else own.scale = half_to_float(float_to_half(__fdiv_rn(largest, 127.0f)));
+    own.scale = __fmul_rn(largest, 1.0f / 127.0f);
+    if (!wide) own.scale = half_to_float(float_to_half(own.scale));
     return own;
 }
 
@@ -120,7 +121,7 @@ __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x
             float total = 0.0f;
             for (u32 i = lane; i < p.supers; i += WARP) total += squares[row * p.supers + i];
             total = warp_sum(total);
-            float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)p.columns) + p.epsilon));
+            float scale = rsqrtf(__fdividef(total, (float)p.columns) + p.epsilon);
             float w[8];
             load_8(p.norm, at, p.columns, w);
 #pragma unroll
@@ -174,10 +175,7 @@ __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u3
 
 // The sum over slices of one row of one tile place.
 __device__ __forceinline__ float collected(const float* partial, u32 place, u32 r, u32 m, u32 slices) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (u32 s = 0; s < slices; s++) sum += partial[((place * slices + s) * 4 + r) * ROWS + m];
-    return sum;
+    return sum_parts(slices, [&](u32 s) { return partial[((place * slices + s) * 4 + r) * ROWS + m]; });
 }
 
 // Orders floats as integers; what is not a number comes above everything, so that it is noticed.

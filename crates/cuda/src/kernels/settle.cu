@@ -47,9 +47,7 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
     if (column < p.columns) {
         u32 each = p.slices / p.visits;
         for (u32 visit = 0; visit < p.visits; visit++) {
-            float sum = 0.0f;
-#pragma unroll 16
-            for (u32 s = visit * each; s < (visit + 1) * each; s++) sum += slices[s][threadIdx.x];
+            float sum = sum_parts(each, [&](u32 s) { return slices[visit * each + s][threadIdx.x]; });
             if (p.bias) sum += p.bias[column];
             if (p.shares) sum = __fmul_rn(__ldcg(p.shares + row * p.visits + visit), sum);
             value = sum + value;
@@ -62,7 +60,7 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
 
 __device__ __forceinline__ float norm_scale(const Settle& p, float total) {
     total = warp_sum(total);
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)p.columns) + p.epsilon));
+    return rsqrtf(__fdividef(total, (float)p.columns) + p.epsilon);
 }
 
 __device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super, float* v, float scale, const float* w) {

@@ -103,7 +103,7 @@ __device__ __forceinline__ void finish(const Several& p, const Segment& s, u32 m
     if (row >= s.rows || m >= p.rows) return;
     float* out = p.output + (u64)m * p.output_stride + s.output + row;
     if (KIND == GATE) {
-        *out = rounded(value / (1.0f + expf(-value)) * up);
+        *out = rounded(silu(value) * up);
         return;
     }
     if (s.bias) value += s.bias[row];
@@ -183,12 +183,8 @@ collect(const Several& p, const Segment& s, u32 first, u32 groups, u32 supers, c
     for (u32 at = threadIdx.x; at < groups * EACH * p.rows; at += THREADS) {
         u32 r = at % EACH, m = at / EACH % p.rows, group = at / EACH / p.rows;
         const float* own = partial + group * supers * PARTIAL_FLOATS + m * PARTIAL_STRIDE + r;
-        float value = 0.0f, up = 0.0f;
-#pragma unroll 4
-        for (u32 super = 0; super < supers; super++) {
-            value += own[super * PARTIAL_FLOATS];
-            if (KIND == GATE) up += own[super * PARTIAL_FLOATS + 8];
-        }
+        float value = sum_parts(supers, [&](u32 super) { return own[super * PARTIAL_FLOATS]; }), up = 0.0f;
+        if (KIND == GATE) up = sum_parts(supers, [&](u32 super) { return own[super * PARTIAL_FLOATS + 8]; });
         u64 found = 0;
         finish<KIND>(p, s, m, (first + group) * EACH + r, value, up, &found);
         if (KIND == LOGITS) atomicMax(&best[m], found);

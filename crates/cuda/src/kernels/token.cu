@@ -157,6 +157,11 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u64* times = p.times + ((u64)phase * gridDim.x + blockIdx.x) * 6;
         u32 kind = e.job.kind;
         note(times, 0);
+        if (own == PRODUCT_THREADS - WARP && blockIdx.x % 8 == phase % 8 && phase + 1 < p.count) {
+            u32 next = phase + 1;
+            barrier_wait(shared_address(entry_full + next % ENTRIES), next / ENTRIES & 1);
+            foresee_norm(entries[next % ENTRIES].job);
+        }
         if (kind >= OP_STORE && kind <= OP_LOGITS) {
             u32 launches = saved[warp].launches;
             Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset)};

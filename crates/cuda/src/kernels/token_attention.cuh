@@ -79,13 +79,16 @@ struct Place {
     Span span;             // of this block, if it is one of
     u32 items;
     const u32* table;
+    Near near;
 };
 
 __device__ __forceinline__ void find_place(const Heads& s, Place& place) {
-    if (threadIdx.x != 0) return;
     u32 position = s.positions[0], parts = s.heads / GROUP;
+    const u32* table = table_of(s, 0);
     Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
-    place.span = span, place.table = table_of(s, 0), place.items = span.splits * parts;
+    u32 items = span.splits * parts;
+    if (blockIdx.x < items) fill_near(place.near, table, span);
+    if (threadIdx.x == 0) place.span = span, place.table = table, place.items = items;
 }
 
 __device__ __forceinline__ void token_attention(const Attention& p, const Job& job, const Place& place, AttentionShared& shared,
@@ -96,15 +99,15 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
     // All in registers would be too many.
     Loads loads = {};
-    ask_keys(s, place.table, span, first_of(span), loads);
-    foresee_values(s, place.table, span);
+    ask_keys(s, place.table, place.near, span, first_of(span), loads);
+    foresee_values(s, place.table, place.near, span);
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
     begin(s, span, place.table, input_mark(job, keep(saved.launches)), shared);
     note(times, 2);
-    ask_values(s, place.table, span, first_of(span), loads);
-    Running r = walk(s, place.table, span, shared, true, loads);
+    ask_values(s, place.table, place.near, span, first_of(span), loads);
+    Running r = walk(s, place.table, place.near, span, shared, true, loads);
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;

@@ -113,7 +113,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     if (lane == 0) squares[warp] = sum;
     together();
     float total = sum_squares(squares);
-    float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
+    float scale = rsqrtf(__fdividef(total, (float)columns) + job.epsilon);
 #pragma unroll
     for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
     if (warp < job.supers) store_super(v, lane, job.wide, x.quants + warp * SUPER, x.facts + warp * 8);
@@ -132,7 +132,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
         if (item == 32 + warp) {
             together();
             float total = warp_sum(lane < job.supers ? squares[lane] : 0.0f);
-            scale = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(total, (float)columns) + job.epsilon));
+            scale = rsqrtf(__fdividef(total, (float)columns) + job.epsilon);
         }
         float v[8] = {}, w[8], sum = 0.0f;
         if (at < columns) {
@@ -296,22 +296,14 @@ __device__ __forceinline__ void stream_whole(const Stretch& s, u32 supers, const
     }
 }
 
-// The same as `collected`, with more loads ahead of the chain of sums.
-__device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices) {
+// The same as `collected`, by four lanes, all of which get it.
+__device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices, u32 quarter) {
     const float* own = partial + place * slices * 4 + r;
     float sum = 0.0f;
-    u32 s = 0;
-#pragma unroll 1
-    for (; s + 12 <= slices; s += 12) {
-        float v[12];
-#pragma unroll
-        for (int i = 0; i < 12; i++) v[i] = own[(s + i) * 4];
-#pragma unroll
-        for (int i = 0; i < 12; i++) sum += v[i];
-    }
-#pragma unroll 6
-    for (; s < slices; s++) sum += own[s * 4];
-    return sum;
+#pragma unroll 3
+    for (u32 s = quarter; s < slices; s += 4) sum += own[s * 4];
+    sum += __shfl_xor_sync(FULL, sum, 1);
+    return sum + __shfl_xor_sync(FULL, sum, 2);
 }
 
 // The best of a block's logits.
@@ -337,10 +329,52 @@ struct Room {
     float* partial;
 };
 
+// Brings what the next phases read once near: weights of a norm, which all blocks ask for at the same moment.
+__device__ __forceinline__ void foresee_norm(const Job& job) {
+    if (!job.norm) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(job.norm), "r"(job.columns * 4) : "memory");
+}
+
+// The end of a product: four lanes have a row of a pass.
+__device__ __forceinline__ void
+finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_before) {
+    u32 kind = job.kind, rows = job.rows, slices = job.slices, quarter = threadIdx.x % 4;
+    u64 best = 0;
+#pragma unroll 1
+    for (u32 first = 0; first < rows; first += PRODUCT_THREADS / 4) {
+        u32 at = first + threadIdx.x / 4;
+        // All lanes of a warp take part in the sums.
+        if (first + threadIdx.x / WARP * 8 >= rows) break;
+        u32 tile = min(at, rows - 1) / 4, r = at % 4, place = job.place + at;
+        float value = collected_row(room.partial, tile, r, slices, quarter);
+        float up = kind == OP_GATE ? collected_row(room.partial, job.tiles + tile, r, slices, quarter) : 0.0f;
+        if (at >= rows || quarter != 0) continue;
+        u32* out = job.output + place;
+        if (kind == OP_GATE) {
+            value = silu(value) * up;
+        } else {
+            if (job.bias) value += first == 0 ? own_bias : __ldcg(job.bias + at);
+            if (kind == OP_ADD) value += settle(first == 0 ? own_before : look(out), out, (mark + 3) & 3);
+        }
+        if (kind != OP_LOGITS) {
+            put(out, value, mark);
+            continue;
+        }
+        *(float*)out = value;
+        u64 here = candidate(value, place);
+        if (here > best) best = here;
+    }
+    if (kind == OP_LOGITS) note_candidate(best, (u64*)room.squares, job.candidates + blockIdx.x);
+}
+
 __device__ __forceinline__ void
 token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring, u32 launches, u64* times) {
     if (job.tiles == 0) return;
-    u32 supers = job.supers, warp = threadIdx.x / WARP;
+    u32 supers = job.supers, warp = threadIdx.x / WARP, mark = output_mark(job, launches), own = threadIdx.x / 4;
+    // What the end of the phase needs is asked for first.
+    bool has_row = own < job.rows;
+    float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
+    u32 own_before = has_row && job.kind == OP_ADD ? look(job.output + job.place + own) : 0;
     Part part = {stretch.run * warp / PRODUCT_WARPS, stretch.run * (warp + 1) / PRODUCT_WARPS, 0};
     part.super = part.first % supers;
     u32 input = input_mark(job, launches);
@@ -350,11 +384,6 @@ token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ri
 #endif
     else prepare_normed(job, input, room.x, room.squares, times);
     note(times, 3);
-    // What the end of the phase needs is asked for before the sums.
-    u32 own = threadIdx.x, kind = job.kind, mark = output_mark(job, launches);
-    bool has_row = own < job.rows;
-    float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
-    u32 own_before = has_row && kind == OP_ADD ? look(job.output + job.place + own) : 0;
 #define WORK(F) \
     if (stretch.whole) stream_whole<F>(stretch, supers, room.x, room.partial, ring); \
     else stream<F>(stretch, part, supers, room.x, room.partial, ring)
@@ -362,26 +391,5 @@ token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ri
 #undef WORK
     together();
     note(times, 4);
-    u64 best = 0;
-#pragma unroll 1
-    for (u32 at = own; at < job.rows; at += PRODUCT_THREADS) {
-        u32 tile = at / 4, r = at % 4, place = job.place + at;
-        float value = collected_row(room.partial, tile, r, job.slices);
-        if (kind == OP_GATE) {
-            float up = collected_row(room.partial, job.tiles + tile, r, job.slices);
-            put(job.output + place, value / (1.0f + expf(-value)) * up, mark);
-            continue;
-        }
-        if (job.bias) value += at == own ? own_bias : __ldcg(job.bias + at);
-        if (kind == OP_LOGITS) {
-            ((float*)job.output)[place] = value;
-            u64 here = candidate(value, place);
-            if (here > best) best = here;
-            continue;
-        }
-        u32* out = job.output + place;
-        if (kind == OP_ADD) value += settle(at == own ? own_before : look(out), out, (mark + 3) & 3);
-        put(out, value, mark);
-    }
-    if (kind == OP_LOGITS) note_candidate(best, (u64*)room.squares, job.candidates + blockIdx.x);
+    finish_rows(job, room, mark, own_bias, own_before);
 }
