@@ -2,24 +2,37 @@
 //
 // Which weights a block needs, and in which order, is known before anything is computed. So for every warp that computes, one
 // lane of a warp that does nothing else asks the copy engine for stages of a few chunks through all phases, always as many
-// as the warp's ring holds: 147 KB on every multiprocessor, 19 MB in all, most of a layer of the 1.5B. The memory never waits
+// as the warp's ring holds: 164 KB on every multiprocessor, 21 MB in all, most of a layer of the 1.5B. The memory never waits
 // for a dependency between phases as long as the dependency takes less time than those bytes, 4 us on an H200.
 //
 // The warps that compute only wait for a stage and say when they have read it. When they did the fetching themselves it was
 // a seventh of all instructions, and stood between the phases (2026-11-16).
 
-// What a phase has this block read; the host writes these. A run is what is contiguous: all chunks a block has of a matrix,
-// of which every warp takes an equal part, or the chunks of one tile (`whole`), the tiles dealt out.
+// What a phase has this block read; the host writes these. A tile is a row of chunks. Warps take the same columns of all their
+// tiles, so that the input for these stays in registers: columns are cut into parts of `width` super-blocks, and the tiles
+// dealt out to the groups of warps that have all parts. With more parts than warps a warp goes on with another part.
 struct Stretch {
     const u8* weights;
     const u8* second;      // The up matrix where `weights` is the gate.
-    u32 run;               // Chunks.
-    u16 runs;              // of both matrices
-    u16 matrix_runs;       // of the first
+    u16 tiles;             // of both matrices
+    u16 matrix_tiles;      // of the first
+    u16 supers;
     u16 chunk;             // Bytes.
-    u16 stage;             // Bytes: as many whole chunks as fit STAGE_BYTES.
-    u32 whole;
+    u16 width;
+    u16 parts;
+    u16 groups;
+    u16 inverse;           // 4096 / parts, rounded up: to divide the number of a warp.
 };
+
+// A warp's place: its part and its group. There is nothing to do for it where the group does not exist.
+struct Share {
+    u32 part, group;
+};
+
+__device__ __forceinline__ Share place_of(const Stretch& s, u32 warp) {
+    u32 group = s.parts >= PRODUCT_WARPS ? 0 : warp * s.inverse >> 12;
+    return {warp - group * s.parts, group};
+}
 
 // The lane's number, as something the compiler keeps instead of reading it from a slow register again and again.
 __device__ __forceinline__ u32 own_lane() {
@@ -76,31 +89,36 @@ __device__ __forceinline__ u64 keep_near() {
     return policy;
 }
 
-// Where a ring's feeder stands: the next stage, before the end of its warp's part of a run.
+// Where a ring's feeder stands: the next stage, before the end of its warp's part of a tile.
 struct Feeder {
     const u8* from;
     const u8* end;
-    u32 stage;             // Bytes.
-    u32 phase, run;        // The run after this one.
+    u32 stage;             // Bytes: as many whole chunks as fit.
+    u32 phase, part, tile; // The tile after this one.
 };
 
-// Goes on to the next run that has something for this warp, through all phases. The first phase reads no weights.
-__device__ __forceinline__ bool next_run(Feeder& f, u32 warp, const Stretch* stretches, u32 count) {
+// Goes on to the next tile that has something for this warp, through all phases. The first phase reads no weights.
+__device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* stretches, u32 count) {
     while (true) {
         const Stretch& s = stretches[f.phase];
-        while (f.run < s.runs) {
-            u32 index = f.run, run = s.run, first = 0, last = run;
-            f.run += s.whole ? PRODUCT_WARPS : 1;
-            if (!s.whole) first = run * warp / PRODUCT_WARPS, last = run * (warp + 1) / PRODUCT_WARPS;
-            if (first == last) continue;
+        u32 group = place_of(s, warp).group, supers = s.supers, chunk = s.chunk;
+        while (group < s.groups && f.part < s.parts) {
+            if (f.tile >= s.tiles) {
+                f.part += PRODUCT_WARPS, f.tile = group;
+                if (s.parts <= PRODUCT_WARPS) break;
+                continue;
+            }
+            u32 first = f.part * s.width, last = min(first + s.width, supers), tile = f.tile;
+            f.tile += s.groups;
             const u8* start = s.weights;
-            if (index >= s.matrix_runs) start = s.second, index -= s.matrix_runs;
-            start += (u64)(index * run) * s.chunk;
-            f.from = start + first * s.chunk, f.end = start + last * s.chunk, f.stage = s.stage;
+            if (tile >= s.matrix_tiles) start = s.second, tile -= s.matrix_tiles;
+            start += (u64)(tile * supers) * chunk;
+            f.from = start + first * chunk, f.end = start + last * chunk, f.stage = STAGE_BYTES / chunk * chunk;
             return true;
         }
         if (++f.phase >= count) return false;
-        f.run = stretches[f.phase].whole ? warp : 0;
+        Share place = place_of(stretches[f.phase], warp);
+        f.part = place.part, f.tile = place.group;
     }
 }
 
@@ -113,7 +131,7 @@ feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 data, u32 full
     u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
     u64 policy = pass_through();
     Feeder f = {};
-    bool more = warp < PRODUCT_WARPS && next_run(f, warp, stretches, count);
+    bool more = warp < PRODUCT_WARPS && next_tile(f, warp, stretches, count);
     while (__any_sync(FULL, more)) {
         u32 place = warp * DEPTH + slot;
         bool free = more && barrier_passed(empty + place * 8, parity);
@@ -125,7 +143,7 @@ feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 data, u32 full
         fetch(data + place * STAGE_BYTES, f.from, bytes, full + place * 8, policy);
         f.from += bytes;
         if (++slot == DEPTH) slot = 0, parity ^= 1;
-        if (f.from == f.end) more = next_run(f, warp, stretches, count);
+        if (f.from == f.end) more = next_tile(f, warp, stretches, count);
     }
 }
 

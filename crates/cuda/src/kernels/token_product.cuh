@@ -179,16 +179,28 @@ __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x,
     together();
 }
 
-// A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit.
-template <int F>
-__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, u32 lane, const Input& x, float before) {
-    typedef Layout<F> L;
+// What a lane multiplies a chunk with: 32 columns of the input, in registers.
+struct Columns {
+    uint4 low, high;       // Elements 0 .. 15 and 16 .. 31.
+    float scale, sum;
+    u32 halves;            // The sums of both halves as two 16-bit numbers.
+};
+
+__device__ __forceinline__ Columns columns_of(const Input& x, u32 super, u32 lane) {
     u32 j = lane % 8;
     const i8* quants = x.quants + super * SUPER + j * 16;
-    uint4 a = *(const uint4*)quants, c = *(const uint4*)(quants + 128);
     uint4 facts = x.facts[super * 8 + j];
+    return {*(const uint4*)quants, *(const uint4*)(quants + 128), __uint_as_float(facts.x), __uint_as_float(facts.y), facts.z};
+}
+
+// A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit.
+template <int F>
+__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Columns& x, float before) {
+    typedef Layout<F> L;
+    uint4 a = x.low, c = x.high;
     if (F == Q4_K) {
         uint4 w = *(const uint4*)(chunk + L::header + lane * 16);
+        u32 j = lane % 8;
         const u8* header = chunk + lane / 8 * 16;
         u32 d = *(const u32*)header, low = header[4 + j], high = header[12 + j / 2];
         // Dividing a sum by sixteen is cheaper than shifting every word.
@@ -206,8 +218,7 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, u32 lane,
         float d_min = half_to_float((u16)(d >> 16));
         float m = -__fmul_rn(d_min, __uint_as_float(min | 0x4b400000) - 12582912.0f);
         float term = __fmul_rn(half_to_float((u16)d), __int_as_float(whole) - 12582912.0f);
-        term = __fmaf_rn(m, __uint_as_float(facts.y), term);
-        return __fmaf_rn(__uint_as_float(facts.x), term, before);
+        return __fmaf_rn(x.scale, __fmaf_rn(m, x.sum, term), before);
     }
     constexpr bool RAISED = F == Q4_0 || F == Q4_1;
     Block b = read_block<F, RAISED>(chunk, lane);
@@ -227,72 +238,74 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 super, u32 lane,
         second = __dp4a(b.q[7], (int)c.w, second);
     }
     if (L::zero) {
-        int sum_0 = (short)(facts.z & 0xffff), sum_1 = (short)(facts.z >> 16);
+        int sum_0 = (short)(x.halves & 0xffff), sum_1 = (short)(x.halves >> 16);
         first -= L::zero * sum_0, second -= L::zero * sum_1;
     }
     float term = __fmul_rn(b.d, (float)(b.scale[0] * first + b.scale[1] * second));
-    if (L::with_min) term = __fmaf_rn(b.m, __uint_as_float(facts.y), term);
-    return __fmaf_rn(__uint_as_float(facts.x), term, before);
+    if (L::with_min) term = __fmaf_rn(b.m, x.sum, term);
+    return __fmaf_rn(x.scale, term, before);
 }
 
-// A warp's part of a run that is shared by all warps.
-struct Part {
-    u32 first, last;       // Chunks.
-    u32 super;             // of the first
-};
+// Most super-blocks of a part, whose columns are in registers.
+#define WIDTH 3
 
-// Works through a warp's chunks and leaves sums in `partial`: one per chunk and row.
+// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row.
 template <int F>
-__device__ __forceinline__ void stream(const Stretch& s, Part part, u32 supers, const Input& x, float* partial, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
-    u32 lane = own_lane(), runs = s.runs;
-    bool odd = lane & 1;
-    float* out = partial + lane / 8;
+__device__ __forceinline__ void stream(const Stretch& s, const Input& x, float* partial, Ring& ring) {
+    constexpr u32 CHUNK = Layout<F>::chunk;
+    u32 lane = own_lane(), supers = s.supers, groups = s.groups, tiles = s.tiles;
+    Share share = place_of(s, threadIdx.x / WARP);
+    if (share.group >= groups) return;
+    // Of four sums, each over the eight lanes of a row, a lane ends up with one.
+    u32 own = lane % 4 / 2 + lane % 2 * 2;
 #pragma unroll 1
-    for (u32 r = 0; r < runs; r++, out += s.run * 4) {
-        u32 super = part.super;
+    for (u32 part = share.part; part < s.parts; part += PRODUCT_WARPS) {
+        u32 first = part * s.width, count = min((u32)s.width, supers - first);
+        Columns columns[WIDTH];
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
+        float* out = partial + (first + own) * 4 + lane / 8;
 #pragma unroll 1
-        for (u32 stage = part.first; stage < part.last; stage += STAGE) {
+        for (u32 tile = share.group; tile < tiles; tile += groups) {
             const u8* chunk = ring_wait(ring);
-            u32 end = min(stage + STAGE, part.last);
-#pragma unroll 1
-            for (u32 at = stage; at < end; at += 2, chunk += 2 * CHUNK) {
-                u32 next = super + 1 == supers ? 0 : super + 1;
-                // Where there is no second chunk its sum is of whatever stands there, and is left.
-                float a = chunk_sum<F>(chunk, super, lane, x, 0.0f);
-                float b = chunk_sum<F>(chunk + CHUNK, next, lane, x, 0.0f);
-                // Even lanes go on with the first chunk and odd ones with the second: the same tree for each.
-                float mine = (odd ? b : a) + __shfl_xor_sync(FULL, odd ? a : b, 1);
-                mine += __shfl_xor_sync(FULL, mine, 2);
-                mine += __shfl_xor_sync(FULL, mine, 4);
-                if (lane % 8 < 2 && at + odd < end) out[(at + odd) * 4] = mine;
-                super = at + 1 >= end ? next : next + 1 == supers ? 0 : next + 1;
-            }
+            // Where there is no second or third chunk its sum is of whatever stands there, and is left.
+            float v[WIDTH];
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * CHUNK, lane, columns[i], 0.0f);
+            bool odd = lane & 1, upper = lane & 2;
+            float a = (odd ? v[2] : v[0]) + __shfl_xor_sync(FULL, odd ? v[0] : v[2], 1);
+            float b = (odd ? 0.0f : v[1]) + __shfl_xor_sync(FULL, odd ? v[1] : 0.0f, 1);
+            float mine = (upper ? b : a) + __shfl_xor_sync(FULL, upper ? a : b, 2);
+            mine += __shfl_xor_sync(FULL, mine, 4);
+            if (lane % 8 < 4 && own < count) out[tile * supers * 4] = mine;
             ring_next(ring, lane);
         }
+        if (s.parts <= PRODUCT_WARPS) break;
     }
 }
 
 // The same for tiles that one warp has whole: a sum per tile and row.
 template <int F>
-__device__ __forceinline__ void stream_whole(const Stretch& s, u32 supers, const Input& x, float* partial, Ring& ring) {
+__device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
-    u32 lane = own_lane(), runs = s.runs;
+    u32 lane = own_lane(), tiles = s.tiles, supers = s.supers;
 #pragma unroll 1
-    for (u32 r = threadIdx.x / WARP; r < runs; r += PRODUCT_WARPS) {
+    for (u32 tile = threadIdx.x / WARP; tile < tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
 #pragma unroll 1
         for (u32 super = 0; super < supers; super += STAGE) {
             const u8* chunk = ring_wait(ring);
             u32 end = min(super + STAGE, supers);
-#pragma unroll 2
-            for (u32 at = super; at < end; at++, chunk += CHUNK) sum = chunk_sum<F>(chunk, at, lane, x, sum);
+#pragma unroll 3
+            for (u32 at = super; at < end; at++, chunk += CHUNK) {
+                sum = chunk_sum<F>(chunk, lane, columns_of(x, at, lane), sum);
+            }
             ring_next(ring, lane);
         }
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
         sum += __shfl_xor_sync(FULL, sum, 4);
-        if (lane % 8 == 0) partial[r * 4 + lane / 8] = sum;
+        if (lane % 8 == 0) partial[tile * 4 + lane / 8] = sum;
     }
 }
 
@@ -370,23 +383,21 @@ finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_
 __device__ __forceinline__ void
 token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring, u32 launches, u64* times) {
     if (job.tiles == 0) return;
-    u32 supers = job.supers, warp = threadIdx.x / WARP, mark = output_mark(job, launches), own = threadIdx.x / 4;
+    u32 mark = output_mark(job, launches), own = threadIdx.x / 4;
     // What the end of the phase needs is asked for first.
     bool has_row = own < job.rows;
     float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
     u32 own_before = has_row && job.kind == OP_ADD ? look(job.output + job.place + own) : 0;
-    Part part = {stretch.run * warp / PRODUCT_WARPS, stretch.run * (warp + 1) / PRODUCT_WARPS, 0};
-    part.super = part.first % supers;
     u32 input = input_mark(job, launches);
     if (!job.norm) prepare_plain(job, input, room.x, times);
 #ifdef WIDE_NORM
-    else if (supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
+    else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
 #endif
     else prepare_normed(job, input, room.x, room.squares, times);
     note(times, 3);
 #define WORK(F) \
-    if (stretch.whole) stream_whole<F>(stretch, supers, room.x, room.partial, ring); \
-    else stream<F>(stretch, part, supers, room.x, room.partial, ring)
+    if (job.slices == 1) stream_whole<F>(stretch, room.x, room.partial, ring); \
+    else stream<F>(stretch, room.x, room.partial, ring)
     FOR_FORMAT(job.format, WORK)
 #undef WORK
     together();

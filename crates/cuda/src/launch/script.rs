@@ -4,7 +4,7 @@
 //! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
 //! reads was written.
 
-use super::{KernelsOptions, SPLITS};
+use super::{KernelsOptions, SPLITS, products};
 use crate::arguments::*;
 use crate::error::Error;
 use crate::memory::{Buffer, Keep, Plain};
@@ -13,8 +13,10 @@ use kernels::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that a warp fetches at once: four chunks of four bits, two of six or eight.
-pub(super) const STAGE_BYTES: usize = 2304;
+/// Bytes that a warp fetches at once: four chunks of four bits, three of six, two of eight.
+pub(super) const STAGE_BYTES: usize = 2560;
+/// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
+const WIDTH_MAX: usize = 3;
 /// Bytes of a quantised super-block of input, with its facts.
 const INPUT_BYTES: usize = 256 + 8 * 16;
 /// Bytes of parameters of a phase that is no product.
@@ -243,18 +245,23 @@ impl Phase {
             wide: u32::from(format.block_elements() == pack::CHUNK_COLUMNS),
             ..job
         };
-        let (chunk, whole) = (pack::chunk_bytes(format) as u32, p.slices == 1);
-        let skipped = u64::from(first * p.supers) * u64::from(chunk);
-        let (run, matrix_runs) = if whole { (p.supers, tiles) } else { (tiles * p.supers, 1) };
+        let chunk = pack::chunk_bytes(format);
+        let skipped = u64::from(first * p.supers) * chunk as u64;
+        // Tiles that are added up as a whole are one warp's each.
+        let whole = p.slices == 1;
+        let width = if whole { p.supers as usize } else { WIDTH_MAX.min(STAGE_BYTES / chunk) };
+        let parts = (p.supers as usize).div_ceil(width);
         stretch = StretchBlock {
             weights: s.weights + skipped,
             second: if s.second == 0 { 0 } else { s.second + skipped },
-            run,
-            runs: (matrix_runs * if s.second == 0 { 1 } else { 2 }) as u16,
-            matrix_runs: matrix_runs as u16,
+            tiles: (tiles * if s.second == 0 { 1 } else { 2 }) as u16,
+            matrix_tiles: tiles as u16,
+            supers: p.supers as u16,
             chunk: chunk as u16,
-            stage: (STAGE_BYTES / chunk as usize * chunk as usize) as u16,
-            whole: u32::from(whole),
+            width: width as u16,
+            parts: parts as u16,
+            groups: (products::WARPS / parts).max(1) as u16,
+            inverse: 4096_usize.div_ceil(parts) as u16,
         };
         (job, stretch)
     }
@@ -291,12 +298,14 @@ pub(super) struct JobBlock {
 pub(super) struct StretchBlock {
     weights: u64,
     second: u64,
-    run: u32,
-    runs: u16,
-    matrix_runs: u16,
+    tiles: u16,
+    matrix_tiles: u16,
+    supers: u16,
     chunk: u16,
-    stage: u16,
-    whole: u32,
+    width: u16,
+    parts: u16,
+    groups: u16,
+    inverse: u16,
 }
 
 // SAFETY: numbers without padding.
@@ -335,9 +344,9 @@ mod tests {
             for (job, stretch) in parts.iter().filter(|(job, _)| job.tiles > 0) {
                 rows.push(job.rows);
                 let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
-                bytes[which] += u32::from(stretch.runs) * stretch.run * u32::from(stretch.chunk);
-                assert_eq!(u32::from(stretch.stage) % u32::from(stretch.chunk), 0);
-                assert!(usize::from(stretch.stage) <= STAGE_BYTES);
+                bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
+                assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= STAGE_BYTES);
+                assert!(stretch.parts * stretch.width >= stretch.supers && stretch.groups > 0);
             }
             assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
             for format in [Format::Q4_K, Format::Q6_K] {
