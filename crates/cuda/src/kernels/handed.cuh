@@ -48,14 +48,21 @@ __device__ __forceinline__ Eight look_8(const u32* own) {
     return {look_4(own), look_4(own + 4)};
 }
 
-// Looks again until all eight are there. One lane looking for all of its warp would spare the memory and was 1 % slower.
-__device__ __forceinline__ void settle_8(Eight& e, const u32* own, u32 mark, float* v) {
-    auto stale = [&]() {
-        u32 apart = (e.a.x ^ mark) | (e.a.y ^ mark) | (e.a.z ^ mark) | (e.a.w ^ mark);
-        apart |= (e.b.x ^ mark) | (e.b.y ^ mark) | (e.b.z ^ mark) | (e.b.w ^ mark);
-        return (apart & 3) != 0;
-    };
-    while (stale()) e = look_8(own);
+// Zero where all have their mark.
+__device__ __forceinline__ u32 apart_from(const Eight& e, u32 mark) {
+    u32 apart = (e.a.x ^ mark) | (e.a.y ^ mark) | (e.a.z ^ mark) | (e.a.w ^ mark);
+    apart |= (e.b.x ^ mark) | (e.b.y ^ mark) | (e.b.z ^ mark) | (e.b.w ^ mark);
+    return apart & 3;
+}
+
+__device__ __forceinline__ void values_of(const Eight& e, float* v) {
     v[0] = value_of(e.a.x), v[1] = value_of(e.a.y), v[2] = value_of(e.a.z), v[3] = value_of(e.a.w);
     v[4] = value_of(e.b.x), v[5] = value_of(e.b.y), v[6] = value_of(e.b.z), v[7] = value_of(e.b.w);
+}
+
+// Looks until all eight are there. One lane looking for all of its warp would spare the memory and was 1 % slower.
+__device__ __forceinline__ void settle_8(const u32* own, u32 mark, float* v) {
+    Eight e = look_8(own);
+    while (apart_from(e, mark)) e = look_8(own);
+    values_of(e, v);
 }

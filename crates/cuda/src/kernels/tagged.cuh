@@ -13,8 +13,10 @@ __device__ __forceinline__ u64 look_tagged(const u64* at) {
     return both;
 }
 
-// What was seen at `at`, or what is seen there later.
-__device__ __forceinline__ float settle_tagged(u64 seen, const u64* at, u32 tag) {
-    while ((u32)(seen >> 32) != tag) seen = look_tagged(at);
-    return __uint_as_float((u32)seen);
+__device__ __forceinline__ bool is_from(u64 both, u32 tag) {
+    return (u32)(both >> 32) == tag;
+}
+
+__device__ __forceinline__ float tagged_value(u64 both) {
+    return __uint_as_float((u32)both);
 }

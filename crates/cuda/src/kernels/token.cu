@@ -42,6 +42,8 @@ struct Token {
     u32 stretches_offset;  // in shared memory
     u32 ring_offset;
     u32 partial_offset;
+    u32 norm_offset;
+    u32 padding;
 };
 
 // A phase's description under way from memory.
@@ -147,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     wait_for_previous();
     u32 lane = own_lane();
-    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0};
+    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0, 0};
     __syncwarp();
 #pragma unroll 1
     while (keep(saved[warp].phase) < p.count) {
@@ -157,14 +159,19 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u64* times = p.times + ((u64)phase * gridDim.x + blockIdx.x) * 6;
         u32 kind = e.job.kind;
         note(times, 0);
-        if (own == PRODUCT_THREADS - WARP && blockIdx.x % 8 == phase % 8 && phase + 1 < p.count) {
-            u32 next = phase + 1;
-            barrier_wait(shared_address(entry_full + next % ENTRIES), next / ENTRIES & 1);
-            foresee_norm(entries[next % ENTRIES].job);
+        // This phase's norm, if it has not come yet, or the next one's.
+        u32 normed = e.job.norm ? phase : phase + 1;
+        if (normed < p.count && normed != saved[warp].brought) {
+            barrier_wait(shared_address(entry_full + normed % ENTRIES), normed / ENTRIES & 1);
+            const Job& job = entries[normed % ENTRIES].job;
+            if (job.norm && job.supers <= PRODUCT_WARPS) bring_norm(job, (float*)(shared + p.norm_offset));
+            __syncwarp();
+            if (lane == 0) saved[warp].brought = normed;
         }
         if (kind >= OP_STORE && kind <= OP_LOGITS) {
             u32 launches = saved[warp].launches;
-            Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset)};
+            Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
+                         (float*)(shared + p.norm_offset)};
             Ring ring = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, shared_address(full + warp * DEPTH),
                          shared_address(empty + warp * DEPTH), saved[warp].taken};
             token_product(e.job, stretches[phase], room, ring, launches, times);

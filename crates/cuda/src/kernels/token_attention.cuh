@@ -3,16 +3,21 @@
 // At most 256 positions are one block's work per group and need no merging. Beyond, every block that had a chunk merges a
 // few elements of all of them, because one block would have to read what all have left: 200 KB at 64 chunks.
 
+// A head, when all of it is there. What is looked at again is looked at together: one after the other would wait for each.
 __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
     int lane = threadIdx.x % WARP;
-    u32 seen[HEAD_EACH];
+    u32 seen[HEAD_EACH], apart;
+    do {
+        apart = 0;
 #pragma unroll
-    for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : 0;
+        for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : mark;
+#pragma unroll
+        for (int i = 0; i < HEAD_EACH; i++) apart |= (seen[i] ^ mark) & 3;
+    } while (apart);
+    __syncwarp();
     HeadPart h;
 #pragma unroll
-    for (int i = 0; i < HEAD_EACH; i++) {
-        h.v[i] = i * WARP + lane < HEAD ? settle(seen[i], head + i * WARP + lane, mark) : 0.0f;
-    }
+    for (int i = 0; i < HEAD_EACH; i++) h.v[i] = i * WARP + lane < HEAD ? value_of(seen[i]) : 0.0f;
     return h;
 }
 
@@ -48,18 +53,25 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
     auto exists = [&](u32 at) { return at < count * splits && first + at % count < GROUP * HEAD; };
     u32 own = threadIdx.x, h = own / splits;
     const u64* statistics = base + ((u64)h * SPLITS + own % splits) * (HEAD + 2);
-    u64 largest = 0, total = 0, seen[EACH];
-    if (h < GROUP) largest = look_tagged(statistics), total = look_tagged(statistics + 1);
+    u64 largest, total, seen[EACH];
+    bool stale;
+    do {
+        u64 none = (u64)tag << 32;
+        largest = h < GROUP ? look_tagged(statistics) : none, total = h < GROUP ? look_tagged(statistics + 1) : none;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look_tagged(place(own + i * 512)) : 0;
+        for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look_tagged(place(own + i * 512)) : none;
+        stale = !is_from(largest, tag) || !is_from(total, tag);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) stale |= !is_from(seen[i], tag);
+    } while (stale);
     if (h < GROUP) {
-        shared.merge.weights[h][own % splits] = settle_tagged(largest, statistics, tag);
-        shared.merge.totals[h][own % splits] = settle_tagged(total, statistics + 1, tag);
+        shared.merge.weights[h][own % splits] = tagged_value(largest);
+        shared.merge.totals[h][own % splits] = tagged_value(total);
     }
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         u32 at = own + i * 512;
-        if (exists(at)) shared.merge.values[at] = settle_tagged(seen[i], place(at), tag);
+        if (exists(at)) shared.merge.values[at] = tagged_value(seen[i]);
     }
     together();
     if (threadIdx.x / WARP < GROUP) share_out(shared, threadIdx.x / WARP, splits);

@@ -41,6 +41,7 @@ struct Saved {
     u32 launches;          // before this one
     u32 phase;
     u32 taken;             // Stages of the ring.
+    u32 brought;           // The phase whose norm is in shared memory.
 };
 
 // Reads again, so that nothing is kept.
@@ -93,18 +94,33 @@ __device__ __forceinline__ float sum_squares(const float* squares) {
     return ((a.x + b.x) + (a.z + b.z)) + ((a.y + b.y) + (a.w + b.w));
 }
 
+// Brings a thread's eight weights of a norm into shared memory. All blocks ask for them at the same moment, and from memory
+// they take longer than everything else a norm does, so this is done in the phase before, unless that has a norm too.
+__device__ __forceinline__ void bring_norm(const Job& job, float* norm) {
+    u32 at = threadIdx.x * 8;
+    if (at < job.columns) {
+        copy_16(shared_address(norm + at), job.norm + at), copy_16(shared_address(norm + at + 4), job.norm + at + 4);
+    }
+    copies_commit();
+}
+
+// What this thread has brought.
+__device__ __forceinline__ void take_norm(const float* norm, u32 columns, float* w) {
+    copies_wait<0>();
+    const float4* own = (const float4*)(norm + threadIdx.x * 8);
+    float4 a = make_float4(0.0f, 0.0f, 0.0f, 0.0f), b = a;
+    if (threadIdx.x * 8 < columns) a = own[0], b = own[1];
+    w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
+}
+
 // Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32. Ends with a
 // barrier.
-__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, u64* times) {
+__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const float* norm, u64* times) {
     u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
-    bool exists = at < columns;
-    Eight seen = {};
     float v[8] = {}, w[8], sum = 0.0f;
-    if (exists) seen = look_8(own);
-    load_8(job.norm, at, columns, w);
     note(times, 1);
-    if (exists) settle_8(seen, own, mark, v);
+    if (at < columns) settle_8(own, mark, v);
     __syncwarp();
     note(times, 2);
 #pragma unroll
@@ -113,6 +129,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     if (lane == 0) squares[warp] = sum;
     together();
     float total = sum_squares(squares);
+    take_norm(norm, columns, w);
     float scale = rsqrtf(__fdividef(total, (float)columns) + job.epsilon);
 #pragma unroll
     for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
@@ -136,8 +153,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
         }
         float v[8] = {}, w[8], sum = 0.0f;
         if (at < columns) {
-            Eight seen = look_8(job.input + at);
-            settle_8(seen, job.input + at, mark, v);
+            settle_8(job.input + at, mark, v);
         }
         __syncwarp();
         if (item < 32) {
@@ -156,25 +172,41 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 }
 #endif
 
-// Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
+// Quantises a row as it is. A warp looks for all of its super-blocks together. Ends with a barrier.
 __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
-    constexpr u32 STEP = PRODUCT_WARPS * SUPER;
-    u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = threadIdx.x / WARP;
-    u32 at = item * SUPER + lane * 8;
-    const u32* own = job.input + at;
-    Eight seen = {};
-    if (at < columns) seen = look_8(own);
-    note(times, 1);
+    constexpr u32 AHEAD = 3, STEP = PRODUCT_WARPS * SUPER;
+    u32 lane = own_lane(), supers = job.supers, columns = job.columns;
 #pragma unroll 1
-    for (; item < supers; item += PRODUCT_WARPS, at += STEP, own += STEP) {
-        Eight next = {};
-        if (at + STEP < columns) next = look_8(own + STEP);
-        float v[8] = {};
-        if (at < columns) settle_8(seen, own, mark, v);
+    for (u32 first = threadIdx.x / WARP; first < supers; first += AHEAD * PRODUCT_WARPS) {
+        u32 at = first * SUPER + lane * 8;
+        const u32* own = job.input + at;
+        Eight seen[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            // What is not there is taken for something that has come.
+            seen[i] = {make_uint4(mark, mark, mark, mark), make_uint4(mark, mark, mark, mark)};
+        }
+        note(times, 1);
+        u32 apart;
+        do {
+            apart = 0;
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (at + i * STEP < columns) seen[i] = look_8(own + i * STEP);
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) apart |= apart_from(seen[i], mark);
+        } while (apart);
         __syncwarp();
         note(times, 2);
-        store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
-        seen = next;
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 item = first + i * PRODUCT_WARPS;
+            if (item >= supers) break;
+            float v[8];
+            values_of(seen[i], v);
+            store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
+        }
     }
     together();
 }
@@ -249,36 +281,54 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Colu
 // Most super-blocks of a part, whose columns are in registers.
 #define WIDTH 3
 
-// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row.
+// Of up to three sums, each over the eight lanes of a row, a lane ends up with one: which is `lane % 4 / 2 + lane % 2 * 2`.
+__device__ __forceinline__ float deal_out(const float* v, u32 lane) {
+    bool odd = lane & 1, upper = lane & 2;
+    float a = (odd ? v[2] : v[0]) + __shfl_xor_sync(FULL, odd ? v[0] : v[2], 1);
+    float b = (odd ? 0.0f : v[1]) + __shfl_xor_sync(FULL, odd ? v[1] : 0.0f, 1);
+    float mine = (upper ? b : a) + __shfl_xor_sync(FULL, upper ? a : b, 2);
+    return mine + __shfl_xor_sync(FULL, mine, 4);
+}
+
+// One stage of a tile. Where there is no second or third chunk its sum is of whatever stands there, and is left.
+template <int F>
+__device__ __forceinline__ void stage_sums(const u8* chunk, u32 lane, const Columns* columns, float* v) {
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
+}
+
+// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time, because one
+// alone is a chain of loads, products and exchanges that leaves most cycles empty.
 template <int F>
 __device__ __forceinline__ void stream(const Stretch& s, const Input& x, float* partial, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk;
     u32 lane = own_lane(), supers = s.supers, groups = s.groups, tiles = s.tiles;
     Share share = place_of(s, threadIdx.x / WARP);
     if (share.group >= groups) return;
-    // Of four sums, each over the eight lanes of a row, a lane ends up with one.
     u32 own = lane % 4 / 2 + lane % 2 * 2;
 #pragma unroll 1
     for (u32 part = share.part; part < s.parts; part += PRODUCT_WARPS) {
-        u32 first = part * s.width, count = min((u32)s.width, supers - first);
+        u32 first = part * s.width, count = min((u32)s.width, supers - first), tile = share.group;
+        bool keeps = lane % 8 < 4 && own < count;
         Columns columns[WIDTH];
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
         float* out = partial + (first + own) * 4 + lane / 8;
 #pragma unroll 1
-        for (u32 tile = share.group; tile < tiles; tile += groups) {
-            const u8* chunk = ring_wait(ring);
-            // Where there is no second or third chunk its sum is of whatever stands there, and is left.
+        for (; tile + groups < tiles; tile += 2 * groups) {
+            const u8* one = ring_wait(ring, 0);
+            const u8* two = ring_wait(ring, 1);
+            float v[2][WIDTH];
+            stage_sums<F>(one, lane, columns, v[0]), stage_sums<F>(two, lane, columns, v[1]);
+            float a = deal_out(v[0], lane), b = deal_out(v[1], lane);
+            if (keeps) out[tile * supers * 4] = a, out[(tile + groups) * supers * 4] = b;
+            ring_next(ring, lane, 2);
+        }
+        if (tile < tiles) {
             float v[WIDTH];
-#pragma unroll
-            for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * CHUNK, lane, columns[i], 0.0f);
-            bool odd = lane & 1, upper = lane & 2;
-            float a = (odd ? v[2] : v[0]) + __shfl_xor_sync(FULL, odd ? v[0] : v[2], 1);
-            float b = (odd ? 0.0f : v[1]) + __shfl_xor_sync(FULL, odd ? v[1] : 0.0f, 1);
-            float mine = (upper ? b : a) + __shfl_xor_sync(FULL, upper ? a : b, 2);
-            mine += __shfl_xor_sync(FULL, mine, 4);
-            if (lane % 8 < 4 && own < count) out[tile * supers * 4] = mine;
-            ring_next(ring, lane);
+            stage_sums<F>(ring_wait(ring, 0), lane, columns, v);
+            float a = deal_out(v, lane);
+            if (keeps) out[tile * supers * 4] = a;
+            ring_next(ring, lane, 1);
         }
         if (s.parts <= PRODUCT_WARPS) break;
     }
@@ -294,13 +344,13 @@ __device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, f
         float sum = 0.0f;
 #pragma unroll 1
         for (u32 super = 0; super < supers; super += STAGE) {
-            const u8* chunk = ring_wait(ring);
+            const u8* chunk = ring_wait(ring, 0);
             u32 end = min(super + STAGE, supers);
 #pragma unroll 3
             for (u32 at = super; at < end; at++, chunk += CHUNK) {
                 sum = chunk_sum<F>(chunk, lane, columns_of(x, at, lane), sum);
             }
-            ring_next(ring, lane);
+            ring_next(ring, lane, 1);
         }
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
@@ -309,12 +359,18 @@ __device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, f
     }
 }
 
-// The same as `collected`, by four lanes, all of which get it.
+// The same as `collected`, by four lanes, all of which get it. Four parts at a time, zeros where there are none.
 __device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices, u32 quarter) {
-    const float* own = partial + place * slices * 4 + r;
+    const float* own = partial + (place * slices + quarter) * 4 + r;
     float sum = 0.0f;
-#pragma unroll 3
-    for (u32 s = quarter; s < slices; s += 4) sum += own[s * 4];
+#pragma unroll 1
+    for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = s + 4 * i < slices ? own[16 * i] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum += v[i];
+    }
     sum += __shfl_xor_sync(FULL, sum, 1);
     return sum + __shfl_xor_sync(FULL, sum, 2);
 }
@@ -340,13 +396,8 @@ struct Room {
     Input x;
     float* squares;
     float* partial;
+    float* norm;
 };
-
-// Brings what the next phases read once near: weights of a norm, which all blocks ask for at the same moment.
-__device__ __forceinline__ void foresee_norm(const Job& job) {
-    if (!job.norm) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(job.norm), "r"(job.columns * 4) : "memory");
-}
 
 // The end of a product: four lanes have a row of a pass.
 __device__ __forceinline__ void
@@ -393,7 +444,7 @@ token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ri
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
 #endif
-    else prepare_normed(job, input, room.x, room.squares, times);
+    else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
     if (job.slices == 1) stream_whole<F>(stretch, room.x, room.partial, ring); \

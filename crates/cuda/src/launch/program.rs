@@ -57,6 +57,7 @@ pub struct Program {
     /// Arrivals of blocks and launches, ever.
     counters: Buffer<u32>,
     partial_offset: usize,
+    norm_offset: usize,
     stretches_offset: usize,
     ring_offset: usize,
     shared_bytes: usize,
@@ -83,6 +84,8 @@ struct TokenBlock {
     stretches_offset: u32,
     ring_offset: u32,
     partial_offset: u32,
+    norm_offset: u32,
+    padding: u32,
 }
 
 impl Kernels {
@@ -112,7 +115,8 @@ impl Kernels {
         }
         let partial_offset = script.input_bytes.next_multiple_of(128);
         let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
-        let stretches_offset = work.next_multiple_of(128);
+        let norm_offset = work.next_multiple_of(128);
+        let stretches_offset = (norm_offset + script.norm_bytes).next_multiple_of(128);
         let ring_offset = (stretches_offset + count * size_of::<StretchBlock>()).next_multiple_of(128);
         let shared_bytes = ring_offset + token.ring_bytes;
         if shared_bytes > self.device.facts().shared_bytes - FIXED_BYTES {
@@ -131,6 +135,7 @@ impl Kernels {
             function: token.function,
             counters: Buffer::zeroed(&self.device, 2)?,
             partial_offset,
+            norm_offset,
             stretches_offset,
             ring_offset,
             shared_bytes,
@@ -165,6 +170,8 @@ impl Program {
             stretches_offset: self.stretches_offset as u32,
             ring_offset: self.ring_offset as u32,
             partial_offset: self.partial_offset as u32,
+            norm_offset: self.norm_offset as u32,
+            padding: 0,
         };
         let call = Call {
             name: "token",

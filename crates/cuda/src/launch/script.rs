@@ -74,6 +74,8 @@ pub(super) struct Script {
     pub attention_bytes: usize,
     pub input_bytes: usize,
     pub partial_bytes: usize,
+    /// Weights of a norm.
+    pub norm_bytes: usize,
     pub vectors: HashMap<u64, Handed>,
     /// Where attention leaves partial results.
     pub partial: Option<Buffer<u64>>,
@@ -91,6 +93,7 @@ impl Script {
             attention_bytes: options.attention_bytes(),
             input_bytes: 0,
             partial_bytes: 0,
+            norm_bytes: 0,
             vectors: HashMap::new(),
             partial: None,
             embed: EmbedBlock::default(),
@@ -126,6 +129,9 @@ impl Script {
         }
         self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES);
         self.partial_bytes = self.partial_bytes.max(partial_bytes);
+        if params.norm != 0 {
+            self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
+        }
         self.kept.extend(arguments.kept);
         self.phases.push(Phase { kind, input, output, product: Some(params), params: vec![0; OP_BYTES] });
         Ok(())
