@@ -59,6 +59,12 @@ pub struct LoadHow {
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
+    /// A model of this shape for measuring: its weights are random and made on the card, --model gives the vocabulary
+    #[arg(long, value_name = "NAME", requires = "random_weights", hide = true)]
+    pub shape: Option<String>,
+    /// Says that the weights of --shape are random
+    #[arg(long, requires = "shape", hide = true)]
+    pub random_weights: bool,
 }
 
 /// A model that runs.
@@ -136,19 +142,27 @@ pub fn load_parts(options: &LoadOptions) -> anyhow::Result<Parts> {
     let gguf = Gguf::open(&path).with_context(loading)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).with_context(loading)?;
     let config_options = ConfigOptions { yarn_factor: options.yarn };
-    let config = Config::new(&gguf, config_options).with_context(loading)?;
+    let config = match &options.how.shape {
+        // As many tokens as there are words for, whatever the original has.
+        Some(shape) => Config { vocab: tokenizer.vocabulary().len(), ..device::shape(shape)? },
+        None => Config::new(&gguf, config_options).with_context(loading)?,
+    };
     drop(gguf);
     let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
     let threads = options.how.threads.map_or_else(cores, NonZeroUsize::get);
     let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
-    let Opened { backend, kernels, .. } = device::open(&path, options.how.device, cpu).with_context(loading)?;
+    let opened = match &options.how.shape {
+        Some(_) => device::open_random(config.clone(), options.how.device, cpu),
+        None => device::open(&path, options.how.device, cpu).with_context(loading),
+    };
+    let Opened { backend, kernels, .. } = opened?;
     let bytes_per_token = backend.info().bytes_per_token;
     let draft_model = match &options.how.draft_model {
         Some(name) => Some(load_draft_model(name, &tokenizer, &options.how, cpu)?),
         None => None,
     };
     let facts = Facts {
-        name,
+        name: options.how.shape.as_ref().map_or(name, |shape| format!("{shape} (random weights)")),
         path,
         config,
         kernels,

@@ -85,6 +85,12 @@ pub fn run(args: &EditBenchArgs) -> Result<()> {
     Ok(())
 }
 
+/// Twenty prompts of all kinds, half of them short.
+pub fn twenty() -> Vec<String> {
+    let short = cases::prose(0).into_iter().chain(cases::own_fresh(0)).map(|case| case.prompt);
+    short.chain((0..10).map(check::prompt)).collect()
+}
+
 impl Part {
     fn cases(self, args: &EditBenchArgs) -> Result<Vec<Case>> {
         match self {
