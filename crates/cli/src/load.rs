@@ -56,6 +56,9 @@ pub struct LoadHow {
     /// A smaller model of the same family that proposes what the model may say; it never changes the answer
     #[arg(long, value_name = "NAME")]
     pub draft_model: Option<String>,
+    /// Never guess ahead: every token is decoded by itself. Answers are the same, only slower
+    #[arg(long, conflicts_with = "draft_model")]
+    pub no_drafts: bool,
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
@@ -121,7 +124,11 @@ pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
 /// The same, with KV snapshots on disk.
 pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
     let Parts { backend, draft_model, tokenizer, facts } = load_parts(options)?;
-    let engine = start_engine(backend, draft_model, &tokenizer, snapshots)?;
+    let mut engine_options = EngineOptions { snapshots, ..EngineOptions::default() };
+    if options.how.no_drafts {
+        engine_options.draft_max = 0;
+    }
+    let engine = start_engine(backend, draft_model, &tokenizer, engine_options)?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     Ok(Loaded { engine, tokenizer, template, facts })
 }
@@ -185,12 +192,12 @@ pub fn start_engine(
     model: Box<dyn Backend>,
     draft_model: Option<Box<dyn Backend>>,
     tokenizer: &Tokenizer,
-    snapshots: Option<SnapshotOptions>,
+    options: EngineOptions,
 ) -> anyhow::Result<EngineHandle> {
     let vocabulary = tokenizer.vocabulary();
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
-    let options = EngineOptions { token_bytes, snapshots, ..EngineOptions::default() };
+    let options = EngineOptions { token_bytes, ..options };
     Ok(Engine::start_with_draft_model(model, draft_model, options)?)
 }
 

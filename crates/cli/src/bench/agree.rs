@@ -28,6 +28,9 @@ pub struct AgreeArgs {
     /// Tokens of each answer
     #[arg(long, default_value_t = 64)]
     tokens: usize,
+    /// Most rows of a step: up to 32 are computed as the CPU does, longer ones in half precision
+    #[arg(long, default_value_t = 2048)]
+    rows: usize,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -61,19 +64,18 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
     let card = CudaOptions { card: args.card, kv_tokens, config, threads, times: false };
     let mut card = CudaModel::load(&path, card)?;
     let (mut compared, mut equal, mut parted) = (0, 0, Vec::new());
-    let (mut squares, mut values) = (0.0, 0);
+    let mut squares = 0.0;
     let prompts = edit::twenty();
     for (prompt, text) in prompts.iter().enumerate() {
         let text = template.render(&ChatRequest::new(&[Message::user(text)]))?;
         let tokens = tokenizer.encode(&text, Special::Parse);
         ensure!(tokens.len() + args.tokens < POSITIONS, "prompt {prompt} is too long");
-        let (mut ours, mut theirs) = (read(&mut cpu, &tokens, 0)?, read(&mut card, &tokens, 0)?);
+        let (mut ours, mut theirs) = (read(&mut cpu, &tokens, 0, args.rows)?, read(&mut card, &tokens, 0, args.rows)?);
         let before = parted.len();
         for i in 0..args.tokens {
             let (a, b) = (best(&ours)?, best(&theirs)?);
             compared += 1;
-            squares += ours.iter().zip(&theirs).map(|(a, b)| f64::from((a - b) * (a - b))).sum::<f64>();
-            values += ours.len();
+            squares += variance(&ours, &theirs);
             if a != b {
                 let gap = ours[a as usize] - ours[b as usize];
                 parted.push(Parted { prompt, position: i, gap });
@@ -82,7 +84,7 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
                 break;
             }
             let at = tokens.len() + i;
-            (ours, theirs) = (read(&mut cpu, &[a], at)?, read(&mut card, &[a], at)?);
+            (ours, theirs) = (read(&mut cpu, &[a], at, 1)?, read(&mut card, &[a], at, 1)?);
         }
         equal += usize::from(parted.len() == before);
     }
@@ -93,7 +95,7 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
         "picks compared": compared, "picks that differ": parted.len(),
         "of those, near-ties under 0.05": parted.iter().filter(|parted| parted.gap < NEAR).count(),
         "widest gap": round(f64::from(widest)), "prompt, token and gap of each": shown,
-        "logits differ by (root mean square)": round((squares / values as f64).sqrt()),
+        "differences of logits (standard deviation)": round((squares / compared as f64).sqrt()),
     });
     print_as(args.json, &format!("{name}: greedy picks of the card and of the CPU"), values);
     ensure!(widest < WIDE, "a pick differs where the CPU's best two are {widest:.2} apart: that is no rounding");
@@ -101,14 +103,21 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
 }
 
 /// Logits of the last of `tokens`, which stand at `start` and on.
-fn read(model: &mut dyn Backend, tokens: &[u32], start: usize) -> Result<Vec<f32>> {
+fn read(model: &mut dyn Backend, tokens: &[u32], start: usize, rows_max: usize) -> Result<Vec<f32>> {
     let blocks: Vec<u32> = (0..(POSITIONS / BLOCK) as u32).collect();
-    let (rows, mut logits) = (model.info().rows_max, Vec::new());
+    let (rows, mut logits) = (model.info().rows_max.min(rows_max.max(1)), Vec::new());
     for (i, piece) in tokens.chunks(rows).enumerate() {
         let chunk = Chunk { tokens: piece, start: start + i * rows, blocks: &blocks, want: Want::Last };
         model.forward(&[chunk], &mut logits)?;
     }
     Ok(logits)
+}
+
+/// How much the differences of two rows scatter. What is added to all entries of a row changes no pick.
+fn variance(ours: &[f32], theirs: &[f32]) -> f64 {
+    let differences = || ours.iter().zip(theirs).map(|(a, b)| f64::from(a - b));
+    let mean = differences().sum::<f64>() / ours.len() as f64;
+    differences().map(|difference| (difference - mean).powi(2)).sum::<f64>() / ours.len() as f64
 }
 
 fn best(row: &[f32]) -> Result<u32> {

@@ -1,4 +1,4 @@
-//! A step of few rows, recorded once per number of rows.
+//! A step of few rows, recorded when the same number of rows comes again.
 //!
 //! A single row, the usual case, is worked through by one kernel that stays on the card (`Program`) where the card can do
 //! that; several rows are a graph of kernels, with other products (`several.rs`). All do the same sums in the same order.
@@ -49,7 +49,10 @@ pub(super) struct Few {
     recorded: HashMap<Shape, Recorded>,
 }
 
+/// How a step is started.
 enum Recorded {
+    /// Kernel by kernel: it came once, and recording takes longer than that, milliseconds.
+    Once,
     Graph(Graph),
     Program(Box<Program>),
 }
@@ -148,22 +151,43 @@ impl Few {
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
-        if !self.recorded.contains_key(&shape) {
-            let recorded = if is_program(net, shape.rows) {
-                Recorded::Program(Box::new(net.kernels.program(|| self.record(net, shape))?))
-            } else {
-                Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
-            };
-            self.recorded.insert(shape, recorded);
-        }
-        match &self.recorded[&shape] {
-            Recorded::Graph(graph) => graph.launch()?,
-            Recorded::Program(program) => program.launch()?,
+        match self.recorded.get(&shape) {
+            Some(Recorded::Graph(graph)) => graph.launch()?,
+            Some(Recorded::Program(program)) => program.launch()?,
+            None if is_program(net, shape.rows) => self.write_program(net, shape)?.launch()?,
+            None => {
+                self.record(net, shape)?;
+                self.recorded.insert(shape, Recorded::Once);
+            }
+            Some(Recorded::Once) => match Graph::record(&net.device, || self.record(net, shape)) {
+                Ok(graph) => {
+                    graph.launch()?;
+                    self.recorded.insert(shape, Recorded::Graph(graph));
+                }
+                // Recorded steps take memory, and somebody else may have taken what was left.
+                Err(_) => self.record(net, shape)?,
+            },
         }
         if shape.with_logits {
             self.tickets_given[..shape.rows].iter_mut().for_each(|ticket| *ticket = ticket.wrapping_add(1));
         }
         Ok(())
+    }
+
+    /// Makes what single rows need, so that decoding asks for no memory later.
+    pub fn prepare(&mut self, net: &Net) -> Result<(), Error> {
+        for with_logits in [true, false].into_iter().filter(|_| is_program(net, 1)) {
+            self.write_program(net, Shape { rows: 1, apart: true, with_logits, length_max: LENGTHS.1 })?;
+        }
+        Ok(())
+    }
+
+    fn write_program(&mut self, net: &Net, shape: Shape) -> Result<&Program, Error> {
+        let program = Box::new(net.kernels.program(|| self.record(net, shape))?);
+        match self.recorded.entry(shape).insert_entry(Recorded::Program(program)).into_mut() {
+            Recorded::Program(program) => Ok(program),
+            Recorded::Once | Recorded::Graph(_) => unreachable!("it was just put there"),
+        }
     }
 
     /// Logits of rows of a residual stream, without a pick.

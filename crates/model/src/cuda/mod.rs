@@ -1,8 +1,8 @@
 //! The decoder on an NVIDIA card.
 //!
 //! The same network as `cpu`, over the kernels of the `cuda` crate. A step of at most [`FEW`] rows (decoding, drafts, the
-//! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded once per number of rows
-//! and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
+//! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded when the same number of rows
+//! comes again, and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
 //! Within each of the two ways a row's result depends on nothing but its own sequence; between them it differs by
 //! rounding.
 //!
@@ -131,8 +131,10 @@ impl CudaModel {
             kernels,
             weights,
         };
+        let mut few = Few::new(&net)?;
+        few.prepare(&net)?;
         Ok(CudaModel {
-            few: Few::new(&net)?,
+            few,
             many: if config.experts.is_none() { Some(Many::new(&net)?) } else { None },
             ahead: Ahead::default(),
             logits: Pinned::zeroed(&device, FEW * config.vocab)?,

@@ -59,6 +59,9 @@ pub struct ServeBenchArgs {
     /// Says that the weights of --shape are random
     #[arg(long, requires = "shape")]
     random_weights: bool,
+    /// Decode plainly
+    #[arg(long)]
+    no_drafts: bool,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -71,6 +74,7 @@ impl ServeBenchArgs {
         if let Some(shape) = &self.shape {
             arguments.extend(["--shape", shape, "--random-weights"]);
         }
+        arguments.extend(self.no_drafts.then_some("--no-drafts"));
         arguments
     }
 
