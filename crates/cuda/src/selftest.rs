@@ -4,6 +4,8 @@
 //! Bounds are of the normalised error `|a - b| / |b|`. Products quantise as the CPU does and differ in the order of a few
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
+mod narrow;
+
 use crate::arguments::*;
 use crate::error::Error;
 use crate::launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, SPLITS, quantised_bytes};
@@ -47,6 +49,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             }
             test.several_of_all(&mut outcomes)?;
             test.picks(&mut outcomes)?;
+            test.shortlists(&mut outcomes)?;
         }
         for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40), (5000, 1)] {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;

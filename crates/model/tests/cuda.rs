@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::cases::normalised_error;
+use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
 use testkit::models::{Tiny, VOCAB};
@@ -183,6 +184,39 @@ fn picks_ahead_are_the_best_of_the_logits() {
         }
     }
     assert_eq!(picked, sequence);
+}
+
+#[test]
+fn shortlists_are_those_of_the_logits() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(40);
+    let ask = Ask { temperature: 0.7, floor: 0.0 };
+    // Token 3 and every one after it is allowed, in the last row only.
+    let mut mask = |row: usize, words: &mut [u32]| {
+        words.fill(u32::MAX);
+        words[0] = u32::MAX << 3;
+        row == 2
+    };
+    let (mut logits, mut lists) = (Vec::new(), Vec::new());
+    for (tokens, start) in [(&prompt[..1], 0), (&prompt[..3], 0), (&prompt[3..6], 3)] {
+        let chunk = Chunk { tokens, start, blocks: &[1, 2], want: Want::All };
+        card.forward(&[chunk], &mut logits).unwrap();
+        assert!(card.shortlist(&[chunk], &vec![ask; tokens.len()], &mut mask, &mut lists).unwrap());
+        for (row, (logits, list)) in logits.chunks_exact(VOCAB).zip(&lists).enumerate() {
+            let mut words = vec![0; VOCAB.div_ceil(32)];
+            let masked = mask(row, &mut words);
+            let mut expected = Shortlist::default();
+            expected.fill(logits, masked.then_some(&words), ask);
+            assert_eq!(*list, expected);
+            let part = card.part_of_row(row, 0..20).unwrap();
+            let first = if masked { 3 } else { 0 };
+            assert!(part[first..] == logits[first..20] && part[..first].iter().all(|x| *x == f32::NEG_INFINITY));
+        }
+    }
+    let all = Chunk { tokens: &prompt, start: 0, blocks: &[1, 2], want: Want::Last };
+    assert!(!card.shortlist(&[all], &[ask], &mut mask, &mut lists).unwrap(), "a prompt gives logits");
 }
 
 #[test]

@@ -27,6 +27,7 @@ use ::cuda::{
     ProductCall, Program, SPLITS, Slice, StoreCall, Then,
 };
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Buffers and recorded steps.
 pub(super) struct Few {
@@ -117,9 +118,9 @@ impl Few {
         &self.x
     }
 
-    /// The first `count` logits.
-    pub fn logits(&self, count: usize) -> Slice<'_, f32> {
-        self.logits.part(0..count)
+    /// Some of the logits, which stand row after row.
+    pub fn logits(&self, range: Range<usize>) -> Slice<'_, f32> {
+        self.logits.part(range)
     }
 
     /// Clock readings of the last step of one row with logits.

@@ -12,6 +12,7 @@ mod ahead;
 mod few;
 mod inputs;
 mod many;
+mod narrowed;
 mod several;
 mod shapes;
 mod weights;
@@ -27,7 +28,10 @@ use crate::rope::Rope;
 use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
 use ahead::Ahead;
 use few::Few;
+use kernels::shortlist::{Ask, Shortlist};
 use many::Many;
+use narrowed::Narrowed;
+use std::ops::Range;
 use std::path::Path;
 use weights::{FileSource, Layer, RandomSource, Source, Weights};
 
@@ -62,6 +66,7 @@ pub struct CudaModel {
     /// Not with experts: a step is never that long then.
     many: Option<Many>,
     ahead: Ahead,
+    narrowed: Option<Narrowed>,
     logits: Pinned<f32>,
 }
 
@@ -137,6 +142,7 @@ impl CudaModel {
             few,
             many: if config.experts.is_none() { Some(Many::new(&net)?) } else { None },
             ahead: Ahead::default(),
+            narrowed: Narrowed::new(&net)?,
             logits: Pinned::zeroed(&device, FEW * config.vocab)?,
             config,
             info,
@@ -195,7 +201,7 @@ impl CudaModel {
     }
 
     fn take_logits(&mut self, rows: usize, logits: &mut Vec<f32>) -> Result<(), Error> {
-        let values = self.logits.receive(self.few.logits(rows * self.config.vocab))?;
+        let values = self.logits.receive(self.few.logits(0..rows * self.config.vocab))?;
         logits.extend_from_slice(values);
         Ok(())
     }
@@ -226,6 +232,32 @@ impl Backend for CudaModel {
         }
         self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
         Ok(true)
+    }
+
+    fn shortlist(
+        &mut self,
+        batch: &[Chunk<'_>],
+        asks: &[Ask],
+        mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
+        lists: &mut Vec<Shortlist>,
+    ) -> Result<bool, BackendError> {
+        check(&self.info, batch)?;
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let Some(narrowed) = self.narrowed.as_mut().filter(|_| rows <= FEW && wanted_rows(batch).len() == rows) else {
+            return Ok(false);
+        };
+        if asks.len() != rows {
+            return Err(BackendError::BadBatch(format!("{} asks for {rows} rows", asks.len())));
+        }
+        self.ahead.forget();
+        narrowed.run(&self.net, &mut self.few, batch, asks, mask, lists).map_err(failed)?;
+        Ok(true)
+    }
+
+    fn part_of_row(&mut self, row: usize, part: Range<usize>) -> Result<Vec<f32>, BackendError> {
+        let narrowed = self.narrowed.as_mut().filter(|_| row < FEW && part.end <= self.config.vocab);
+        let none = || BackendError::BadBatch(format!("row {row} has no part {part:?}"));
+        narrowed.ok_or_else(none)?.part_of_row(&self.few, self.config.vocab, row, part).map_err(failed)
     }
 
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
