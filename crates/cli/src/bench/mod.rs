@@ -91,7 +91,7 @@ enum What {
     /// Whether a card says what the CPU says
     Agree(agree::AgreeArgs),
     /// What drafting gains: files that are rewritten, and text that nobody knows before
-    Edit(edit::EditBenchArgs),
+    Edit(Box<edit::EditBenchArgs>),
 }
 
 /// Runs the benchmark.

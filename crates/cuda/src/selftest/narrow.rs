@@ -11,7 +11,7 @@ use kernels::shortlist::{Ask, LIST_MAX, RUN, Shortlist};
 impl Test<'_> {
     /// Rows of every kind together: sharp and flat, cold and hot, with a floor, with masks of many and of few tokens.
     pub(super) fn shortlists(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        for vocab in [328, 512, 49_152, 151_936] {
+        for vocab in [328_usize, 512, 49_152, 151_936] {
             let kinds = [
                 (12.0, 0.8, 0.0, 0),
                 (3.0, 1.3, 0.05, 0),
