@@ -69,6 +69,6 @@ fn differences(found: &[u32], vocab: usize, expected: &Shortlist) -> usize {
     tokens.sort_unstable();
     wanted.sort_unstable();
     let complete = found[1] != 0 && count <= LIST_MAX;
-    let facts = usize::from(complete != expected.complete) + usize::from(found[2] != expected.largest.to_bits());
+    let facts = usize::from(complete != expected.complete) + usize::from(f32::from_bits(found[2]) != expected.largest);
     wrong_sums + facts + usize::from(tokens != wanted) + expected.run_sums.len().abs_diff(sums.len())
 }

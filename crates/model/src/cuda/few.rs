@@ -32,7 +32,7 @@ use std::ops::Range;
 /// Buffers and recorded steps.
 pub(super) struct Few {
     pub inputs: Inputs,
-    pub mailbox: Mailbox,
+    mailbox: Mailbox,
     /// Picks asked for so far, per row: the ticket of the last.
     pub tickets_given: [u32; FEW],
     x: Buffer<f32>,
@@ -141,6 +141,23 @@ impl Few {
     /// Starts the step that follows the last one, on the tokens it picked.
     pub fn run_on(&mut self, net: &Net, batch: &[Chunk<'_>]) -> Result<(), Error> {
         self.start(net, self.shape(net, batch, true, true, batch.len()))
+    }
+
+    /// Runs a step and waits for the picks of all its rows, which are added.
+    pub fn pick(&mut self, net: &Net, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<(), Error> {
+        self.run(net, batch, true)?;
+        let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        self.collect(&self.tickets_given[..rows], picks)
+    }
+
+    /// Waits for the picks that these tickets stand for, one for each row.
+    pub fn collect(&self, tickets: &[u32], picks: &mut Vec<u32>) -> Result<(), Error> {
+        for (row, &ticket) in tickets.iter().enumerate() {
+            let at = ticket as usize % PICK_RING * PICK_ROWS_MAX + row;
+            let word = self.mailbox.wait(at, |word| (word >> 32) as u32 == ticket)?;
+            picks.push(word as u32);
+        }
+        Ok(())
     }
 
     fn shape(&self, net: &Net, batch: &[Chunk<'_>], apart: bool, with_logits: bool, rows: usize) -> Shape {
