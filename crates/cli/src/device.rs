@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use kernels::KvType;
-use model::{Backend, CpuModel, CpuOptions, CudaModel, CudaOptions, LoadError};
+use model::{Backend, Config, CpuModel, CpuOptions, CudaModel, CudaOptions, LoadError};
 
 /// What `--device` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,15 +73,19 @@ fn on_card(path: &Path, card: usize, cpu: CpuOptions) -> anyhow::Result<Opened> 
     Ok(opened(model))
 }
 
-/// A model of a known shape with random weights, made on a card.
-pub fn open_random(shape: &str, choice: DeviceChoice, cpu: CpuOptions) -> anyhow::Result<Opened> {
+/// The shape of a known model.
+pub fn shape(name: &str) -> anyhow::Result<Config> {
+    let known = || format!("there is no shape `{name}`; known are {}", model::cuda::SHAPES.join(", "));
+    model::cuda::shape(name).with_context(known)
+}
+
+/// A model of this shape with random weights, made on a card.
+pub fn open_random(config: Config, choice: DeviceChoice, cpu: CpuOptions) -> anyhow::Result<Opened> {
     let card = match choice {
         DeviceChoice::Cpu => bail!("random weights are made on a card; use --device cuda"),
         DeviceChoice::Auto => 0,
         DeviceChoice::Cuda(card) => card,
     };
-    let known = || format!("there is no shape `{shape}`; known are {}", model::cuda::SHAPES.join(", "));
-    let config = model::cuda::shape(shape).with_context(known)?;
     Ok(opened(CudaModel::random(config, card_options(card, cpu))?))
 }
 

@@ -56,9 +56,18 @@ pub struct LoadHow {
     /// A smaller model of the same family that proposes what the model may say; it never changes the answer
     #[arg(long, value_name = "NAME")]
     pub draft_model: Option<String>,
+    /// Never guess ahead: every token is decoded by itself. Answers are the same, only slower
+    #[arg(long, conflicts_with = "draft_model")]
+    pub no_drafts: bool,
     /// Use only what is already here
     #[arg(long)]
     pub offline: bool,
+    /// A model of this shape for measuring: its weights are random and made on the card, --model gives the vocabulary
+    #[arg(long, value_name = "NAME", requires = "random_weights", hide = true)]
+    pub shape: Option<String>,
+    /// Says that the weights of --shape are random
+    #[arg(long, requires = "shape", hide = true)]
+    pub random_weights: bool,
 }
 
 /// A model that runs.
@@ -115,7 +124,11 @@ pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
 /// The same, with KV snapshots on disk.
 pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
     let Parts { backend, draft_model, tokenizer, facts } = load_parts(options)?;
-    let engine = start_engine(backend, draft_model, &tokenizer, snapshots)?;
+    let mut engine_options = EngineOptions { snapshots, ..EngineOptions::default() };
+    if options.how.no_drafts {
+        engine_options.draft_max = 0;
+    }
+    let engine = start_engine(backend, draft_model, &tokenizer, engine_options)?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     Ok(Loaded { engine, tokenizer, template, facts })
 }
@@ -136,19 +149,27 @@ pub fn load_parts(options: &LoadOptions) -> anyhow::Result<Parts> {
     let gguf = Gguf::open(&path).with_context(loading)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).with_context(loading)?;
     let config_options = ConfigOptions { yarn_factor: options.yarn };
-    let config = Config::new(&gguf, config_options).with_context(loading)?;
+    let config = match &options.how.shape {
+        // As many tokens as there are words for, whatever the original has.
+        Some(shape) => Config { vocab: tokenizer.vocabulary().len(), ..device::shape(shape)? },
+        None => Config::new(&gguf, config_options).with_context(loading)?,
+    };
     drop(gguf);
     let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
     let threads = options.how.threads.map_or_else(cores, NonZeroUsize::get);
     let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
-    let Opened { backend, kernels, .. } = device::open(&path, options.how.device, cpu).with_context(loading)?;
+    let opened = match &options.how.shape {
+        Some(_) => device::open_random(config.clone(), options.how.device, cpu),
+        None => device::open(&path, options.how.device, cpu).with_context(loading),
+    };
+    let Opened { backend, kernels, .. } = opened?;
     let bytes_per_token = backend.info().bytes_per_token;
     let draft_model = match &options.how.draft_model {
         Some(name) => Some(load_draft_model(name, &tokenizer, &options.how, cpu)?),
         None => None,
     };
     let facts = Facts {
-        name,
+        name: options.how.shape.as_ref().map_or(name, |shape| format!("{shape} (random weights)")),
         path,
         config,
         kernels,
@@ -171,12 +192,12 @@ pub fn start_engine(
     model: Box<dyn Backend>,
     draft_model: Option<Box<dyn Backend>>,
     tokenizer: &Tokenizer,
-    snapshots: Option<SnapshotOptions>,
+    options: EngineOptions,
 ) -> anyhow::Result<EngineHandle> {
     let vocabulary = tokenizer.vocabulary();
     let ids = 0..u32::try_from(vocabulary.len()).context("the vocabulary has more tokens than ids")?;
     let token_bytes = Arc::new(ids.map(|id| vocabulary.token_bytes(id)).collect());
-    let options = EngineOptions { token_bytes, snapshots, ..EngineOptions::default() };
+    let options = EngineOptions { token_bytes, ..options };
     Ok(Engine::start_with_draft_model(model, draft_model, options)?)
 }
 

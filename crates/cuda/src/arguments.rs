@@ -274,6 +274,25 @@ pub struct EmbedCall<'a> {
     pub output: Slice<'a, f32>,
 }
 
+/// Rows of logits narrowed down for a sampler: see [`kernels::shortlist`].
+#[derive(Clone, Copy)]
+pub struct NarrowCall<'a> {
+    /// `[row][vocab]`.
+    pub logits: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Entries of a row.
+    pub vocab: usize,
+    /// `[row][words of 32 tokens]`: bits of the tokens that are allowed.
+    pub masks: Slice<'a, u32>,
+    /// `[row]`: one over the temperature, the floor, 1 where there is a mask, nothing.
+    pub asks: Slice<'a, f32>,
+    /// Room for the largest logit of each run.
+    pub maxima: Slice<'a, f32>,
+    /// `[row][crate::Kernels::narrow_words]`: head, tokens and logits, sums of the runs.
+    pub output: Slice<'a, u32>,
+}
+
 /// The most likely token of each row.
 pub struct PickCall<'a> {
     /// From [`Then::Logits`].
@@ -480,6 +499,19 @@ pub(crate) struct EmbedBlock {
     pub columns: u32,
     pub supers: u32,
     pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct NarrowBlock {
+    pub logits: u64,
+    pub masks: u64,
+    pub asks: u64,
+    pub maxima: u64,
+    pub output: u64,
+    pub vocab: u32,
+    pub runs: u32,
+    pub words: u32,
+    pub stride: u32,
 }
 
 #[repr(C)]

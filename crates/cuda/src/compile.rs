@@ -85,7 +85,9 @@ impl Source {
             Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, EXPERTS, SETTLE],
             Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
-            Source::Rows => &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu")],
+            Source::Rows => {
+                &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
+            }
             Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
             Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
             Source::Token => &[

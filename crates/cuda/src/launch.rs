@@ -3,6 +3,7 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod experts;
+mod narrow;
 mod products;
 mod program;
 mod prompts;
@@ -20,6 +21,7 @@ use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
+pub use narrow::NARROW_HEAD;
 pub use program::{Program, READINGS};
 use script::Script;
 pub use several::quantised_bytes;
@@ -124,6 +126,7 @@ pub struct Kernels {
     store_heads: Function,
     embed: Function,
     pick: Function,
+    narrow: narrow::Narrow,
     norm_half: Function,
     random: Function,
     expand: Function,
@@ -177,6 +180,7 @@ impl Kernels {
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
             pick: plain(&rows, "pick")?,
+            narrow: narrow::Narrow::new(device, &rows)?,
             norm_half: plain(&rows, "norm_half")?,
             random: plain(&rows, "random_weights")?,
             expand: plain(&gemm, "expand")?,

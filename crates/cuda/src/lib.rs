@@ -21,12 +21,15 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NormCall, Part,
-    Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall, SeveralCall, StoreCall, Then,
+    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NarrowCall,
+    NormCall, Part, Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall, SeveralCall, StoreCall,
+    Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};
 pub use error::Error;
 pub use graph::Graph;
-pub use launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, Program, READINGS, SPLITS, quantised_bytes};
+pub use launch::{
+    Kernels, KernelsOptions, NARROW_HEAD, PICK_RING, PICK_ROWS_MAX, Program, READINGS, SPLITS, quantised_bytes,
+};
 pub use memory::{Buffer, Mailbox, Matrix, Pinned, Slice};

@@ -4,6 +4,8 @@
 //! Bounds are of the normalised error `|a - b| / |b|`. Products quantise as the CPU does and differ in the order of a few
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
+mod narrow;
+
 use crate::arguments::*;
 use crate::error::Error;
 use crate::launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, SPLITS, quantised_bytes};
@@ -48,6 +50,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             }
             test.several_of_all(&mut outcomes)?;
             test.picks(&mut outcomes)?;
+            test.shortlists(&mut outcomes)?;
         }
         for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40), (5000, 1)] {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
@@ -107,6 +110,11 @@ impl Test<'_> {
             // One slice per super-block; then, with many rows over long columns, one slice in all.
             self.several(format, (512, 768), outcomes)?;
             self.several(format, (43_520, 2560), outcomes)?;
+            // Rows that end within a super-block, as the smallest models have them.
+            if format.block_elements() == 32 {
+                self.several(format, (512, 576), outcomes)?;
+                self.several(format, (512, 896), outcomes)?;
+            }
         }
         Ok(())
     }

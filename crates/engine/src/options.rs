@@ -35,7 +35,7 @@ impl Default for EngineOptions {
         Self {
             running_max: 64,
             queue_max: 256,
-            step_rows_idle: 512,
+            step_rows_idle: 2048,
             step_rows_busy: 64,
             background_rows: 0,
             draft_max: 64,

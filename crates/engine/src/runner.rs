@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model::shortlist::Shortlist;
 use model::{Backend, Chunk, Want};
 
 use crate::draft::DraftModel;
@@ -28,6 +29,8 @@ const SAVE_AT_END: Duration = Duration::from_secs(10);
 /// Pause between looks at cancelled requests while only saved blocks are waited for. A block that was read ends it.
 const RESTORE_PAUSE: Duration = Duration::from_millis(20);
 
+mod narrow;
+
 pub(crate) struct Runner {
     backend: Box<dyn Backend>,
     shared: Arc<Shared>,
@@ -42,6 +45,7 @@ pub(crate) struct Runner {
     // Buffers that live as long as the thread.
     logits: Vec<f32>,
     picks: Vec<u32>,
+    lists: Vec<Shortlist>,
     scratch: Scratch,
     out: Vec<TokenOut>,
     arrived: Vec<Sequence>,
@@ -80,6 +84,7 @@ impl Runner {
             picked: false,
             logits: Vec::new(),
             picks: Vec::new(),
+            lists: Vec::new(),
             scratch: Scratch::default(),
             out: Vec::new(),
             arrived: Vec::new(),
@@ -152,24 +157,26 @@ impl Runner {
         self.release_ended();
     }
 
-    /// Runs the step. Where every sequence takes the likeliest token and nothing else, the backend may pick it.
+    /// Runs the step. Where every sequence takes the likeliest token and nothing else, the backend may pick it; where a
+    /// shortlist of each row will do, it may give that. Else it gives logits.
     fn forward(&mut self) -> Result<(), End> {
-        let plain = self.scheduler.running.iter().all(|sequence| sequence.rows == 0 || sequence.takes_likeliest());
+        let mut stepped = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0);
+        let plain = stepped.clone().all(Sequence::takes_likeliest);
+        let narrow = !plain && stepped.all(Sequence::takes_shortlist);
+        let begun = Instant::now();
+        let device = |error| End::error(ErrorKind::Device, error);
+        self.picked = narrow && narrow::picks(self).map_err(device)?;
         let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
-        let begun = Instant::now();
-        let result = match plain {
-            true => self.backend.pick(&batch, &mut self.picks),
-            false => Ok(false),
-        };
-        let result = match result {
-            Ok(false) => self.backend.forward(&batch, &mut self.logits).map(|()| false),
-            result => result,
-        };
+        if plain {
+            self.picked = self.backend.pick(&batch, &mut self.picks).map_err(device)?;
+        }
+        if !self.picked {
+            self.backend.forward(&batch, &mut self.logits).map_err(device)?;
+        }
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();
         self.stats.steps += 1;
         let wanted: usize = batch.iter().map(rows_wanted).sum();
-        self.picked = result.map_err(|error| End::error(ErrorKind::Device, error))?;
         let right = match self.picked {
             true => self.picks.len() == wanted,
             false => self.logits.len() == wanted * self.limits.vocab,

@@ -14,6 +14,7 @@ use crate::request::Sampling;
 
 mod mask;
 mod math;
+mod narrowed;
 mod select;
 
 /// Below this a temperature is greedy: dividing by less would overflow.
@@ -113,9 +114,13 @@ impl Sampler {
 
     /// Whether a pick is the likeliest token of its row, unchanged, and nothing else is asked of the row.
     pub fn takes_likeliest(&self) -> bool {
+        self.settings.temperature < TEMPERATURE_MIN && self.takes_shortlist()
+    }
+
+    /// Whether a pick depends on nothing but how likely each token is, so that a shortlist will do.
+    pub fn takes_shortlist(&self) -> bool {
         let Sampling { presence_penalty, frequency_penalty, .. } = self.settings;
-        self.settings.temperature < TEMPERATURE_MIN
-            && self.settings.logit_bias.is_empty()
+        self.settings.logit_bias.is_empty()
             && self.settings.logprobs.is_none()
             && presence_penalty == 0.0
             && frequency_penalty == 0.0
@@ -182,11 +187,7 @@ impl Sampler {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.settings;
         let total = if top_k > 0 && top_k < row.len() {
             select::top_k(row, top_k, candidates);
-            for (_, logit) in candidates.iter_mut() {
-                *logit = math::exp((*logit - max) / temperature);
-            }
-            candidates.retain(|&(_, weight)| weight >= min_p);
-            select::sum(candidates)
+            self.weigh_candidates(max, candidates)
         } else {
             math::weigh(row, max, temperature, min_p, weights, run_sums);
             if top_p >= 1.0 {
@@ -198,6 +199,16 @@ impl Sampler {
         };
         let kept = select::cut(candidates, top_p, total);
         Ok(select::draw(candidates, random * kept))
+    }
+
+    /// Turns the logits of the likeliest tokens into weights and says what they weigh together.
+    fn weigh_candidates(&self, max: f32, candidates: &mut Vec<(u32, f32)>) -> f64 {
+        let Sampling { temperature, min_p, .. } = self.settings;
+        for (_, logit) in candidates.iter_mut() {
+            *logit = math::exp((*logit - max) / temperature);
+        }
+        candidates.retain(|&(_, weight)| weight >= min_p);
+        select::sum(candidates)
     }
 }
 

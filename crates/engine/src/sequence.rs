@@ -274,6 +274,25 @@ impl Sequence {
         self.constraint.is_none() && self.sampler.takes_likeliest()
     }
 
+    /// Whether a shortlist of each row will do. What a constraint allows behind a drafted token is not known before that
+    /// token is picked.
+    pub fn takes_shortlist(&self) -> bool {
+        self.sampler.takes_shortlist() && (self.constraint.is_none() || self.draft.is_empty())
+    }
+
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// Lends the constraint to whoever makes masks while the step runs.
+    pub fn lend_constraint(&mut self) -> Option<Box<dyn Constraint>> {
+        self.constraint.take()
+    }
+
+    pub fn take_back(&mut self, constraint: Option<Box<dyn Constraint>>) {
+        self.constraint = constraint;
+    }
+
     /// Forgets a step that failed.
     pub fn abandon_step(&mut self) {
         self.rows = 0;
@@ -319,22 +338,23 @@ impl Sequence {
 
     /// Picks one token within the constraint, which hears of it.
     fn pick(&mut self, row: Row<'_>, scratch: &mut Scratch) -> Result<TokenOut, End> {
-        let row = match row {
-            Row::Pick(NOT_A_NUMBER) => return Err(End::error(ErrorKind::Device, SampleError::NotANumber)),
-            Row::Pick(id) => return Ok(TokenOut { id, logprob: None, top: Vec::new() }),
-            Row::Logits(row) => row,
-        };
         let Self { constraint, sampler, tokens, .. } = self;
         let broken = |error| End::error(ErrorKind::Internal, error);
         let failed = |error| End::error(ErrorKind::Constraint, format_args!("the constraint failed: {error}"));
-        let mask = match constraint {
-            Some(constraint) => guard("constraint", move || constraint.allowed()).map_err(broken)?.map_err(failed)?,
-            None => None,
+        let token = match row {
+            Row::Pick(NOT_A_NUMBER) => return Err(End::error(ErrorKind::Device, SampleError::NotANumber)),
+            Row::Pick(id) => TokenOut { id, logprob: None, top: Vec::new() },
+            Row::Logits(row) => {
+                let mask = match constraint {
+                    Some(held) => guard("constraint", move || held.allowed()).map_err(broken)?.map_err(failed)?,
+                    None => None,
+                };
+                sampler.sample(row, mask, tokens.len(), scratch).map_err(|error| match error {
+                    SampleError::NotANumber => End::error(ErrorKind::Device, error),
+                    _ => End::error(ErrorKind::Constraint, error),
+                })?
+            }
         };
-        let token = sampler.sample(row, mask, tokens.len(), scratch).map_err(|error| match error {
-            SampleError::NotANumber => End::error(ErrorKind::Device, error),
-            _ => End::error(ErrorKind::Constraint, error),
-        })?;
         if let Some(constraint) = constraint {
             guard("constraint", || constraint.accept(token.id)).map_err(broken)?.map_err(failed)?;
         }

@@ -17,6 +17,7 @@ pub mod pack;
 pub mod pool;
 mod reference;
 mod runtime;
+pub mod shortlist;
 mod simd;
 
 pub use activations::Activations;

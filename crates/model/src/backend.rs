@@ -6,8 +6,12 @@
 //!
 //! Invariant every backend keeps: the logits of a row depend only on the tokens of its own sequence up to that row,
 //! never on how those tokens were cut into steps or on what else was in the batch, bit for bit. Drafting and the prefix
-//! cache are exact because of it. The CUDA backend keeps it among steps of at most 32 rows and among longer ones, which
-//! it computes in another way (see `cuda`): a prompt read in long steps differs in the last bits from one read in short.
+//! cache are exact because of it. The CUDA backend keeps it for what a sequence says, whatever is read beside it, and among chunks
+//! of a prompt of at most 32 rows and among longer ones. These two it computes in different ways (see `cuda`) that differ in
+//! the last bits: a prompt that was read at once may be answered differently when only its end is new.
+
+use kernels::shortlist::{Ask, Shortlist};
+use std::ops::Range;
 
 /// Number of KV positions in one block. A block is the unit of sharing, eviction and snapshots.
 pub const BLOCK: usize = kernels::kv::BLOCK;
@@ -109,6 +113,26 @@ pub trait Backend: Send {
     /// next. It writes KV at the following position of these sequences then, where their block tables cover it.
     fn pick(&mut self, _batch: &[Chunk<'_>], _picks: &mut Vec<u32>) -> Result<bool, BackendError> {
         Ok(false)
+    }
+
+    /// Runs one step like [`Backend::forward`], but gives a [`Shortlist`] of every wanted row instead of its logits, made as
+    /// its entry of `asks` says. `mask` is called once for every wanted row while the step runs: it fills the given words
+    /// (bit `t % 32` of word `t / 32` for token `t`) and returns true, or returns false where every token is allowed.
+    /// Returns false, having done nothing, when the backend gives logits only, or not for this batch.
+    fn shortlist(
+        &mut self,
+        _batch: &[Chunk<'_>],
+        _asks: &[Ask],
+        _mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
+        _lists: &mut Vec<Shortlist>,
+    ) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
+    /// Gives a part of the logits of a wanted row of the step that [`Backend::shortlist`] ran last, minus infinity where
+    /// its mask has no bit.
+    fn part_of_row(&mut self, _row: usize, _part: Range<usize>) -> Result<Vec<f32>, BackendError> {
+        Err(BackendError::BadBatch("no shortlist was made".to_owned()))
     }
 
     /// Copies the whole content of one block to another: how a sequence gets its own copy of a half-full block.

@@ -18,4 +18,5 @@ pub use self::cuda::{CudaModel, CudaOptions};
 pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, Want};
 pub use config::{Config, ConfigOptions};
 pub use cpu::{CpuModel, CpuOptions};
+pub use kernels::shortlist;
 pub use load::LoadError;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::cases::normalised_error;
+use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
 use testkit::models::{Tiny, VOCAB};
@@ -113,15 +114,35 @@ fn cutting_short_steps_changes_no_bit_and_neither_does_cutting_long_ones() {
     };
     let prompt = tokens(200);
     let single = read(&mut card, &prompt, &[1]);
-    for pieces in [&[2][..], &[3], &[8], &[9], &[31, 1], &[32]] {
+    // Up to 65 rows may be a draft and are computed like single ones.
+    for pieces in [&[2][..], &[3], &[8], &[9], &[31, 1], &[32], &[33], &[65]] {
         assert!(read(&mut card, &prompt, pieces) == single, "pieces of {pieces:?} changed a bit");
     }
     let whole = read(&mut card, &prompt, &[200]);
-    for pieces in [&[33][..], &[64], &[100]] {
+    for pieces in [&[66][..], &[80], &[100]] {
         let (last, got) = (200 % pieces[0], read(&mut card, &prompt, pieces));
-        // A rest of at most 32 rows is computed the other way.
-        let same = (200 - if last <= 32 { last } else { 0 }) * VOCAB;
+        // A short rest is computed the other way.
+        let same = (200 - if last <= 65 { last } else { 0 }) * VOCAB;
         assert!(got[..same] == whole[..same], "pieces of {pieces:?} changed a bit");
+    }
+}
+
+#[test]
+fn real_shapes_give_equal_bits_for_any_number_of_rows() {
+    if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
+        return println!("skipped: {error}");
+    }
+    let options = CudaOptions { card: 0, kv_tokens: 4096, config: ConfigOptions::default(), threads: 2, times: false };
+    for (name, layers) in [("qwen2.5-coder-0.5b", 24), ("qwen2.5-coder-1.5b", 4)] {
+        let shape = model::cuda::shape(name).unwrap();
+        let mut card = CudaModel::random(model::Config { layers, vocab: VOCAB, ..shape }, options).unwrap();
+        let prompt = tokens(70);
+        let single = read(&mut card, &prompt, &[1]);
+        for pieces in [&[2][..], &[7, 1], &[32], &[60]] {
+            let got = read(&mut card, &prompt, pieces);
+            let first = got.iter().zip(&single).position(|(a, b)| a != b).map(|at| at / VOCAB);
+            assert_eq!(first, None, "{name} in pieces of {pieces:?}: the first row that differs");
+        }
     }
 }
 
@@ -147,6 +168,21 @@ fn sequences_together_give_what_they_give_alone() {
     ];
     card.forward(&batch, &mut logits).unwrap();
     assert!(logits == alone, "a row depends on its neighbour");
+    // Beside a prompt that is read at once, and beside so many others that one step does not hold them.
+    let long = tokens(100);
+    let table: Vec<u32> = (40..44).collect();
+    let reading = Chunk { tokens: &long, start: 0, blocks: &table, want: Want::Last };
+    card.forward(&[batch[0], reading, batch[1]], &mut logits).unwrap();
+    assert!(logits[..VOCAB] == alone[..VOCAB] && logits[2 * VOCAB..] == alone[VOCAB..], "a row depends on a prompt");
+    let others: Vec<[u32; 1]> = (50..90).map(|block| [block]).collect();
+    let crowd = others.iter().map(|blocks| Chunk { tokens: &prompt[..1], start: 0, blocks, want: Want::Last });
+    let crowd: Vec<Chunk<'_>> = batch.into_iter().chain(crowd).collect();
+    let mut picks = Vec::new();
+    assert!(card.pick(&crowd, &mut picks).unwrap() && picks.len() == 42);
+    card.forward(&crowd, &mut logits).unwrap();
+    assert!(logits[..2 * VOCAB] == alone[..], "a row depends on a crowd");
+    let best = |row: &[f32]| row.iter().position(|x| row.iter().all(|y| y <= x)).unwrap() as u32;
+    assert_eq!(picks, logits.chunks_exact(VOCAB).map(best).collect::<Vec<_>>());
 }
 
 #[test]
@@ -183,6 +219,39 @@ fn picks_ahead_are_the_best_of_the_logits() {
         }
     }
     assert_eq!(picked, sequence);
+}
+
+#[test]
+fn shortlists_are_those_of_the_logits() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(40);
+    let ask = Ask { temperature: 0.7, floor: 0.0 };
+    // Token 3 and every one after it is allowed, in the last row only.
+    let mut mask = |row: usize, words: &mut [u32]| {
+        words.fill(u32::MAX);
+        words[0] = u32::MAX << 3;
+        row == 2
+    };
+    let (mut logits, mut lists) = (Vec::new(), Vec::new());
+    for (tokens, start) in [(&prompt[..1], 0), (&prompt[..3], 0), (&prompt[3..6], 3)] {
+        let chunk = Chunk { tokens, start, blocks: &[1, 2], want: Want::All };
+        card.forward(&[chunk], &mut logits).unwrap();
+        assert!(card.shortlist(&[chunk], &vec![ask; tokens.len()], &mut mask, &mut lists).unwrap());
+        for (row, (logits, list)) in logits.chunks_exact(VOCAB).zip(&lists).enumerate() {
+            let mut words = vec![0; VOCAB.div_ceil(32)];
+            let masked = mask(row, &mut words);
+            let mut expected = Shortlist::default();
+            expected.fill(logits, masked.then_some(&words), ask);
+            assert_eq!(*list, expected);
+            let part = card.part_of_row(row, 0..20).unwrap();
+            let first = if masked { 3 } else { 0 };
+            assert!(part[first..] == logits[first..20] && part[..first].iter().all(|x| *x == f32::NEG_INFINITY));
+        }
+    }
+    let all = Chunk { tokens: &prompt, start: 0, blocks: &[1, 2], want: Want::Last };
+    assert!(!card.shortlist(&[all], &[ask], &mut mask, &mut lists).unwrap(), "a prompt gives logits");
 }
 
 #[test]

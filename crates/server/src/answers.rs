@@ -172,8 +172,8 @@ impl Answers {
     }
 
     /// Ends all answers at the next step.
-    pub fn cancel(&self) {
-        self.running.iter().flatten().for_each(Generation::cancel);
+    pub fn cancel(&mut self) {
+        self.running.iter_mut().flatten().for_each(Generation::cancel);
     }
 
     /// Frees the sequence and remembers its tokens for the time when the client sends the answer back.

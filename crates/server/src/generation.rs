@@ -222,15 +222,17 @@ impl Generation {
         }
     }
 
-    /// Ends the sequence at the next step; what was generated until then still comes, and then the end.
-    pub fn cancel(&self) {
+    /// Ends the sequence at the next step; what was generated until then still comes, and then the end, without being
+    /// held back: whoever turns an answer waits for it.
+    pub fn cancel(&mut self) {
+        self.fast = 0;
         self.stream.cancel();
     }
 
     /// The same, to be resumed later: half a character or half a call waits for its rest.
     pub fn pause(&mut self) {
         self.paused = true;
-        self.stream.cancel();
+        self.cancel();
     }
 
     /// Tokens generated so far, the one that ended the answer left out.
@@ -274,7 +276,7 @@ impl Generation {
         }
         merge(&mut parts);
         if self.parser.stopped() {
-            self.stream.cancel();
+            self.cancel();
         }
         let vocabulary = self.pool.tokenizer.vocabulary();
         let logprobs = tokens.iter().filter_map(|token| logprob(vocabulary, token)).collect();

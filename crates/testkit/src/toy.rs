@@ -6,9 +6,12 @@
 //!
 //! Logits are pseudo-random functions of the history, so every output is reproducible from its prompt alone.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use model::shortlist::{Ask, Shortlist};
 use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want};
 
 /// Shape and tricks of a toy.
@@ -38,6 +41,8 @@ pub struct ToyOptions {
     pub gate: Option<Receiver<()>>,
     /// When given, every step adds a line: start and number of rows of each chunk.
     pub log: Option<StepLog>,
+    /// When given, the toy makes shortlists where it is asked to, and counts them here.
+    pub shortlists: Option<Arc<AtomicUsize>>,
 }
 
 /// The logit of a token that a speaker names: above all others.
@@ -61,6 +66,7 @@ impl Default for ToyOptions {
             speaker: None,
             gate: None,
             log: None,
+            shortlists: None,
         }
     }
 }
@@ -71,6 +77,8 @@ pub struct ToyBackend {
     info: ModelInfo,
     options: ToyOptions,
     cells: Vec<[Cell; BLOCK]>,
+    /// Logits of the rows that shortlists were made of, masked.
+    masked: Vec<f32>,
 }
 
 /// What a position holds: its token, and a checksum of the history up to and including it.
@@ -92,7 +100,7 @@ impl ToyBackend {
             bytes_per_token: 1,
             fingerprint: options.fingerprint,
         };
-        Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], options }
+        Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], masked: Vec::new(), options }
     }
 
     /// The logits of the row that follows `history`: what any correct engine must arrive at.
@@ -203,6 +211,33 @@ impl Backend for ToyBackend {
         }
         self.check(batch)?;
         batch.iter().try_for_each(|chunk| self.run_chunk(chunk, logits))
+    }
+
+    fn shortlist(
+        &mut self,
+        batch: &[Chunk<'_>],
+        asks: &[Ask],
+        mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
+        lists: &mut Vec<Shortlist>,
+    ) -> Result<bool, BackendError> {
+        let Some(made) = self.options.shortlists.clone() else { return Ok(false) };
+        let (mut logits, vocab) = (Vec::new(), self.info.vocab);
+        self.forward(batch, &mut logits)?;
+        lists.resize_with(asks.len(), Shortlist::default);
+        let mut words = vec![0; vocab.div_ceil(32)];
+        for (row, (logits, list)) in logits.chunks_exact_mut(vocab).zip(lists).enumerate() {
+            let masked = mask(row, &mut words);
+            list.fill(logits, masked.then_some(&words), asks[row]);
+            let forbidden = |id: &usize| masked && words[id / 32] >> (id % 32) & 1 == 0;
+            (0..vocab).filter(forbidden).for_each(|id| logits[id] = f32::NEG_INFINITY);
+        }
+        made.fetch_add(asks.len(), Ordering::Relaxed);
+        self.masked = logits;
+        Ok(true)
+    }
+
+    fn part_of_row(&mut self, row: usize, part: Range<usize>) -> Result<Vec<f32>, BackendError> {
+        Ok(self.masked[row * self.info.vocab..][part].to_vec())
     }
 
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {

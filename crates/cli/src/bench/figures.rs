@@ -73,7 +73,7 @@ impl Bench {
         };
         let Opened { backend, kernels, on_card } = match what {
             What::File(path) => device::open(path, choice, options)?,
-            What::Shape(name) => device::open_random(name, choice, options)?,
+            What::Shape(name) => device::open_random(device::shape(name)?, choice, options)?,
         };
         let blocks = (0..tokens.div_ceil(BLOCK) as u32).collect();
         Ok(Bench { model: backend, kernels, on_card, load: started.elapsed(), threads, blocks, logits: Vec::new() })

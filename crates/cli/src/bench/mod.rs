@@ -4,6 +4,7 @@
 //! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
+mod agree;
 mod edit;
 mod figures;
 mod fix;
@@ -87,8 +88,10 @@ enum What {
     Partner(partner::PartnerBenchArgs),
     /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
     Screen(screen::ScreenBenchArgs),
+    /// Whether a card says what the CPU says
+    Agree(agree::AgreeArgs),
     /// What drafting gains: files that are rewritten, and text that nobody knows before
-    Edit(edit::EditBenchArgs),
+    Edit(Box<edit::EditBenchArgs>),
 }
 
 /// Runs the benchmark.
@@ -99,6 +102,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
         Some(What::Partner(args)) => return partner::run(args),
         Some(What::Screen(args)) => return screen::run(args),
         Some(What::Edit(args)) => return edit::run(&args),
+        Some(What::Agree(args)) => return agree::run(&args),
         None => {}
     }
     let threads = args.threads.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;

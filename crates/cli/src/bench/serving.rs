@@ -3,7 +3,7 @@
 use super::figures::Bench;
 use super::report::{Provenance, median};
 use anyhow::{Result, bail};
-use engine::{Drafting, Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request};
+use engine::{Drafting, Engine, EngineHandle, EngineOptions, Event, FinishReason, Finished, Request, Sampling};
 use serde_json::json;
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ pub fn run(
     let engine = Engine::start(bench.model, EngineOptions::default())?;
     let mut first_rate = None;
     for &count in sequences {
-        let rates = (0..rounds).map(|_| together(&engine, count, &prompt)).collect::<Result<Vec<_>>>()?;
+        let rates =
+            (0..rounds).map(|_| together(&engine, count, &prompt, &Sampling::default())).collect::<Result<Vec<_>>>()?;
         let rate = median(&rates);
         let alone = *first_rate.get_or_insert(rate);
         if json {
@@ -32,6 +33,20 @@ pub fn run(
             println!("{line}");
         } else {
             println!("{count:2} sequences    {rate:7.1} tok/s, x{:.2} of the first", rate / alone);
+        }
+    }
+    let sampled = |temperature, top_p| Sampling { temperature, top_p, seed: Some(1), ..Sampling::default() };
+    for sampling in [sampled(0.8, 0.95), sampled(1.0, 1.0)] {
+        let name = format!("1 sequence, temperature {}, top-p {}", sampling.temperature, sampling.top_p);
+        let rates = (0..rounds).map(|_| together(&engine, 1, &prompt, &sampling)).collect::<Result<Vec<_>>>()?;
+        let rate = median(&rates);
+        if json {
+            println!(
+                "{}",
+                json!({"figure": name, "tokens_per_s": rates, "median": rate, "provenance": provenance.json()})
+            );
+        } else {
+            println!("{name}    {rate:7.1} tok/s");
         }
     }
     if reuse > 0 {
@@ -57,13 +72,13 @@ pub fn run(
 }
 
 /// Tokens per second of `count` sequences, from the first token of the last to start until the first to end.
-fn together(engine: &EngineHandle, count: usize, prompt: &[u32]) -> Result<f64> {
+fn together(engine: &EngineHandle, count: usize, prompt: &[u32], sampling: &Sampling) -> Result<f64> {
     let streams = (0..count)
         .map(|i| {
             let mut own = prompt[..32].to_vec();
             own[0] = i as u32 + 10;
-            let drafting = Drafting::OFF;
-            Ok(engine.submit(Request { drafting, ..Request::new(own, GENERATED) })?)
+            let (drafting, sampling) = (Drafting::OFF, sampling.clone());
+            Ok(engine.submit(Request { drafting, sampling, ..Request::new(own, GENERATED) })?)
         })
         .collect::<Result<Vec<_>>>()?;
     let mut started: Option<Instant> = None;

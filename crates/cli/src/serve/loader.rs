@@ -9,6 +9,7 @@ use model::gguf::Gguf;
 use model::{Config, ConfigOptions};
 use server::{LoadedModel, Loader, ModelCard};
 
+use crate::device;
 use crate::load::{self, CONTEXT_DEFAULT, LoadHow, LoadOptions};
 use crate::models;
 
@@ -49,7 +50,9 @@ impl StoreLoader {
 
 fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
     let asked = how.context.map_or(CONTEXT_DEFAULT, std::num::NonZeroUsize::get);
-    if let Ok(entry) = store.catalogue().find(name) {
+    if how.shape.is_none()
+        && let Ok(entry) = store.catalogue().find(name)
+    {
         let card = ModelCard {
             name: entry.name.clone(),
             aliases: entry.aliases.clone(),
@@ -66,7 +69,11 @@ fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
     let path = models::ensure(name, how.offline)?;
     let broken = || format!("{} cannot be served", path.display());
     let gguf = Gguf::open(&path).with_context(broken)?;
-    let config = Config::new(&gguf, ConfigOptions::default()).with_context(broken)?;
+    let config = match &how.shape {
+        Some(shape) => device::shape(shape)?,
+        None => Config::new(&gguf, ConfigOptions::default()).with_context(broken)?,
+    };
+    let weights = if how.random_weights { "random weights" } else { "see the file" };
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let card = ModelCard {
         name: stem,
@@ -74,7 +81,7 @@ fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
         description: format!("{} from a file", config.architecture),
         context: asked.min(config.context),
     };
-    Ok(Offer { card, source: name.to_owned(), quantisation: "see the file".to_owned(), after_tools: None })
+    Ok(Offer { card, source: name.to_owned(), quantisation: weights.to_owned(), after_tools: None })
 }
 
 impl Loader for StoreLoader {

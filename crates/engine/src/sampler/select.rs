@@ -86,24 +86,31 @@ pub(super) fn draw(candidates: &[(u32, f32)], target: f64) -> u32 {
 
 /// Draws from the whole vocabulary in order of id: first the run, then the token in it.
 pub(super) fn draw_dense(weights: &[f32], run_sums: &[f32], random: f64) -> u32 {
+    let (run, target) = draw_from_sums(run_sums, random);
+    let start = run * RUN;
+    start as u32 + draw_run(&weights[start..], target)
+}
+
+/// The run that a draw falls into, and how far into it.
+pub(super) fn draw_from_sums(run_sums: &[f32], random: f64) -> (usize, f64) {
     let mut target = random * total(run_sums);
     let mut last = 0;
     for (run, &run_sum) in run_sums.iter().enumerate() {
         if run_sum == 0.0 {
             continue;
         }
-        let start = run * RUN;
         if target >= f64::from(run_sum) {
             target -= f64::from(run_sum);
-            last = start;
+            last = run;
             continue;
         }
-        return start as u32 + draw_run(&weights[start..], target);
+        return (run, target);
     }
-    last as u32 + draw_run(&weights[last..], f64::INFINITY)
+    (last, f64::INFINITY)
 }
 
-fn draw_run(weights: &[f32], target: f64) -> u32 {
+/// The token at `target` among the first run of `weights`.
+pub(super) fn draw_run(weights: &[f32], target: f64) -> u32 {
     let mut sum = 0.0;
     let mut last = 0;
     for (offset, &weight) in weights.iter().take(RUN).enumerate() {

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use model::shortlist::Shortlist;
+
 use super::*;
 
 fn noise(seed: u64, count: usize, spread: f64) -> Vec<f32> {
@@ -273,5 +275,34 @@ fn cost_of_a_pick() {
         };
         let best = (0..20).map(&mut cost).fold(f64::MAX, f64::min);
         println!("{name}: {best:.0} us");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_shortlist_gives_what_the_row_gives(
+        seed in any::<u64>(), size in prop_oneof![1usize..600, 30_000usize..60_000], spread in 0.5f64..40.0,
+        temperature in prop_oneof![Just(0.0f32), 0.1f32..2.0], top_k in prop_oneof![Just(0usize), 1usize..200],
+        top_p in prop_oneof![Just(1.0f32), 0.05f32..1.0], min_p in prop_oneof![Just(0.0f32), 0.0001f32..0.5],
+        keep in prop::collection::vec(any::<u32>(), 0..40),
+    ) {
+        let mut row = noise(seed, size, spread);
+        let settings = Sampling { temperature, top_k, top_p, min_p, ..Sampling::default() };
+        let sampler = Sampler::new(settings, seed, &[]);
+        let mask = (!keep.is_empty()).then(|| mask(size, keep.iter().map(|token| token % size as u32)));
+        let (mut list, mut scratch) = (Shortlist::default(), Scratch::default());
+        list.fill(&row, mask.as_deref(), sampler.ask());
+        let allowed = |id: usize| mask.as_ref().is_none_or(|mask| mask[id / 32] >> (id % 32) & 1 == 1);
+        let masked: Vec<f32> =
+            row.iter().enumerate().map(|(id, &x)| if allowed(id) { x } else { f32::NEG_INFINITY }).collect();
+        for position in 0..6 {
+            let want = sampler.sample(&mut row, mask.as_deref(), position, &mut scratch).unwrap().id;
+            let mut part = |range: std::ops::Range<usize>| Some(masked[range].to_vec());
+            let got = sampler.choose(&list, size, position, &mut scratch, &mut part);
+            // Nothing is left open where a few tokens are allowed, or the usual filters are on.
+            prop_assert!(got == Some(want) || got.is_none() && mask.is_none(), "{:?} instead of {}", got, want);
+            let usual = (1..=40).contains(&top_k) || top_k == 0 && top_p == 1.0;
+            prop_assert!(got.is_some() || !usual || list.tokens.is_empty());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Constraints hold however tokens come about, and what breaks with a request's own code stays with that request.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use engine::{Constraint, DraftKind, Drafter, EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling};
@@ -119,6 +120,23 @@ fn constrained(sampling: &Sampling, rule: Rule) -> Request {
 /// No row of a draft is ever granted, so tokens come one by one.
 fn plain() -> EngineOptions {
     EngineOptions { draft_max: 0, ..EngineOptions::default() }
+}
+
+#[test]
+fn masks_made_while_a_step_runs_hold_too() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let toy = ToyOptions { shortlists: Some(made.clone()), ..ToyOptions::default() };
+    let engine = start(toy, EngineOptions { draft_max: 0, ..EngineOptions::default() });
+    for seed in 0..6 {
+        let tokens = prompt(seed, 50);
+        let want = by_definition(&ToyOptions::default(), &tokens, 60);
+        let rule = Rule::default();
+        let heard = rule.heard.clone();
+        let request = Request { constraint: Some(Box::new(rule)), ..Request::new(tokens, 60) };
+        assert_eq!(ask(&engine, request).ids(), want);
+        assert_eq!(*heard.lock().unwrap(), want);
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 6 * 60);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a request generates depends on its prompt, settings and seed alone.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
 use engine::{Drafter, Drafting, EngineOptions, FinishReason, Lane, Miss, NgramDrafter, Request, Sampling};
 use testkit::toy::{ToyBackend, ToyOptions};
@@ -111,6 +112,22 @@ fn drafted_equals_plain_when_blocks_run_out() {
         request.drafter = Some(Box::new(Oracle { truth: want.to_vec(), prompt, dice: Dice(1) }));
     });
     assert!(stats.preemptions > 0 && stats.drafts.total().accepted > 0);
+}
+
+#[test]
+fn shortlists_pick_what_logits_pick() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let engine =
+        start(ToyOptions { shortlists: Some(made.clone()), ..ToyOptions::default() }, EngineOptions::default());
+    let (mut sampled, expected) = (0, alone());
+    for (mut request, want) in requests().into_iter().zip(&expected) {
+        sampled +=
+            usize::from(request.sampling.temperature > 0.0 && request.sampling.logit_bias.is_empty()) * want.len();
+        let (prompt, dice) = (request.prompt.len(), Dice(want.len() as u64));
+        request.drafter = Some(Box::new(Oracle { truth: want.clone(), prompt, dice }));
+        assert_eq!(&ask(&engine, request).ids(), want);
+    }
+    assert!(sampled > 300 && made.load(Ordering::Relaxed) >= sampled, "{made:?} lists for {sampled} tokens");
 }
 
 #[test]

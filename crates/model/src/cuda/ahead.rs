@@ -9,7 +9,7 @@
 use super::few::Few;
 use super::{FEW, Net};
 use crate::backend::{BLOCK, Chunk, ModelInfo};
-use ::cuda::{Error, PICK_RING, PICK_ROWS_MAX};
+use ::cuda::Error;
 
 /// The step under way, if any.
 #[derive(Default)]
@@ -52,12 +52,7 @@ impl Ahead {
             few.run_on(net, batch)?;
         }
         picks.clear();
-        for row in 0..rows {
-            let ticket = wanted[row];
-            let at = ticket as usize % PICK_RING * PICK_ROWS_MAX + row;
-            let word = few.mailbox.wait(at, |word| (word >> 32) as u32 == ticket)?;
-            picks.push(word as u32);
-        }
+        few.collect(&wanted[..rows], picks)?;
         self.rows.clear();
         if goes_on {
             let row = |(chunk, &token): (&Chunk<'_>, &u32)| {

@@ -1,4 +1,4 @@
-//! A step of few rows, recorded once per number of rows.
+//! A step of few rows, recorded when the same number of rows comes again.
 //!
 //! A single row, the usual case, is worked through by one kernel that stays on the card (`Program`) where the card can do
 //! that; several rows are a graph of kernels, with other products (`several.rs`). All do the same sums in the same order.
@@ -27,11 +27,12 @@ use ::cuda::{
     ProductCall, Program, SPLITS, Slice, StoreCall, Then,
 };
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Buffers and recorded steps.
 pub(super) struct Few {
     pub inputs: Inputs,
-    pub mailbox: Mailbox,
+    mailbox: Mailbox,
     /// Picks asked for so far, per row: the ticket of the last.
     pub tickets_given: [u32; FEW],
     x: Buffer<f32>,
@@ -49,7 +50,10 @@ pub(super) struct Few {
     recorded: HashMap<Shape, Recorded>,
 }
 
+/// How a step is started.
 enum Recorded {
+    /// Kernel by kernel: it came once, and recording takes longer than that, milliseconds.
+    Once,
     Graph(Graph),
     Program(Box<Program>),
 }
@@ -115,9 +119,9 @@ impl Few {
         &self.x
     }
 
-    /// The first `count` logits.
-    pub fn logits(&self, count: usize) -> Slice<'_, f32> {
-        self.logits.part(0..count)
+    /// Some of the logits, which stand row after row.
+    pub fn logits(&self, range: Range<usize>) -> Slice<'_, f32> {
+        self.logits.part(range)
     }
 
     /// Clock readings of the last step of one row with logits.
@@ -140,6 +144,23 @@ impl Few {
         self.start(net, self.shape(net, batch, true, true, batch.len()))
     }
 
+    /// Runs a step and waits for the picks of all its rows, which are added.
+    pub fn pick(&mut self, net: &Net, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<(), Error> {
+        self.run(net, batch, true)?;
+        let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        self.collect(&self.tickets_given[..rows], picks)
+    }
+
+    /// Waits for the picks that these tickets stand for, one for each row.
+    pub fn collect(&self, tickets: &[u32], picks: &mut Vec<u32>) -> Result<(), Error> {
+        for (row, &ticket) in tickets.iter().enumerate() {
+            let at = ticket as usize % PICK_RING * PICK_ROWS_MAX + row;
+            let word = self.mailbox.wait(at, |word| (word >> 32) as u32 == ticket)?;
+            picks.push(word as u32);
+        }
+        Ok(())
+    }
+
     fn shape(&self, net: &Net, batch: &[Chunk<'_>], apart: bool, with_logits: bool, rows: usize) -> Shape {
         // One more than there are now, for the step that follows.
         let longest = batch.iter().map(|chunk| chunk.start + chunk.tokens.len() + 1).max().unwrap_or(1);
@@ -149,22 +170,43 @@ impl Few {
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
-        if !self.recorded.contains_key(&shape) {
-            let recorded = if is_program(net, shape.rows) {
-                Recorded::Program(Box::new(net.kernels.program(|| self.record(net, shape))?))
-            } else {
-                Recorded::Graph(Graph::record(&net.device, || self.record(net, shape))?)
-            };
-            self.recorded.insert(shape, recorded);
-        }
-        match &self.recorded[&shape] {
-            Recorded::Graph(graph) => graph.launch()?,
-            Recorded::Program(program) => program.launch()?,
+        match self.recorded.get(&shape) {
+            Some(Recorded::Graph(graph)) => graph.launch()?,
+            Some(Recorded::Program(program)) => program.launch()?,
+            None if is_program(net, shape.rows) => self.write_program(net, shape)?.launch()?,
+            None => {
+                self.record(net, shape)?;
+                self.recorded.insert(shape, Recorded::Once);
+            }
+            Some(Recorded::Once) => match Graph::record(&net.device, || self.record(net, shape)) {
+                Ok(graph) => {
+                    graph.launch()?;
+                    self.recorded.insert(shape, Recorded::Graph(graph));
+                }
+                // Recorded steps take memory, and somebody else may have taken what was left.
+                Err(_) => self.record(net, shape)?,
+            },
         }
         if shape.with_logits {
             self.tickets_given[..shape.rows].iter_mut().for_each(|ticket| *ticket = ticket.wrapping_add(1));
         }
         Ok(())
+    }
+
+    /// Makes what single rows need, so that decoding asks for no memory later.
+    pub fn prepare(&mut self, net: &Net) -> Result<(), Error> {
+        for with_logits in [true, false].into_iter().filter(|_| is_program(net, 1)) {
+            self.write_program(net, Shape { rows: 1, apart: true, with_logits, length_max: LENGTHS.1 })?;
+        }
+        Ok(())
+    }
+
+    fn write_program(&mut self, net: &Net, shape: Shape) -> Result<&Program, Error> {
+        let program = Box::new(net.kernels.program(|| self.record(net, shape))?);
+        match self.recorded.entry(shape).insert_entry(Recorded::Program(program)).into_mut() {
+            Recorded::Program(program) => Ok(program),
+            Recorded::Once | Recorded::Graph(_) => unreachable!("it was just put there"),
+        }
     }
 
     /// Logits of rows of a residual stream, without a pick.

@@ -1,8 +1,8 @@
 //! The decoder on an NVIDIA card.
 //!
 //! The same network as `cpu`, over the kernels of the `cuda` crate. A step of at most [`FEW`] rows (decoding, drafts, the
-//! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded once per number of rows
-//! and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
+//! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded when the same number of rows
+//! comes again, and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
 //! Within each of the two ways a row's result depends on nothing but its own sequence; between them it differs by
 //! rounding.
 //!
@@ -12,6 +12,7 @@ mod ahead;
 mod few;
 mod inputs;
 mod many;
+mod narrowed;
 mod several;
 mod shapes;
 mod weights;
@@ -27,7 +28,10 @@ use crate::rope::Rope;
 use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
 use ahead::Ahead;
 use few::Few;
+use kernels::shortlist::{Ask, Shortlist};
 use many::Many;
+use narrowed::Narrowed;
+use std::ops::Range;
 use std::path::Path;
 use weights::{FileSource, Layer, RandomSource, Source, Weights};
 
@@ -35,6 +39,8 @@ use weights::{FileSource, Layer, RandomSource, Source, Weights};
 pub const FEW: usize = 32;
 /// Most rows of any step.
 pub const ROWS_MAX: usize = 2048;
+/// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
+const DRAFT_ROWS: usize = 65;
 /// Most sequences of one step.
 pub const SEQUENCES_MAX: usize = 256;
 
@@ -62,6 +68,7 @@ pub struct CudaModel {
     /// Not with experts: a step is never that long then.
     many: Option<Many>,
     ahead: Ahead,
+    narrowed: Option<Narrowed>,
     logits: Pinned<f32>,
 }
 
@@ -133,10 +140,13 @@ impl CudaModel {
             kernels,
             weights,
         };
+        let mut few = Few::new(&net)?;
+        few.prepare(&net)?;
         Ok(CudaModel {
-            few: Few::new(&net)?,
+            few,
             many: if config.experts.is_none() { Some(Many::new(&net)?) } else { None },
             ahead: Ahead::default(),
+            narrowed: Narrowed::new(&net)?,
             logits: Pinned::zeroed(&device, FEW * config.vocab)?,
             config,
             info,
@@ -167,35 +177,68 @@ impl CudaModel {
     fn step(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
         logits.clear();
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let wanted = wanted_rows(batch);
         if rows <= FEW {
-            let all = wanted.len() == rows;
-            self.few.run(&self.net, batch, all)?;
-            if all {
-                return self.take_logits(rows, logits);
-            }
-            if wanted.is_empty() {
-                // Whoever sends the next inputs relies on these having arrived.
-                return self.net.device.synchronize();
-            }
-        } else {
-            let many = self.many.as_mut().ok_or_else(|| too_long(rows))?;
-            many.run(&self.net, batch)?;
+            return self.few_rows(batch, logits);
+        }
+        let long: Vec<Chunk<'_>> = batch.iter().filter(|chunk| !is_short(chunk)).copied().collect();
+        if long.len() == batch.len() {
+            return self.many_rows(batch, logits);
+        }
+        let (mut of_long, mut of_short) = (Vec::new(), Vec::new());
+        if !long.is_empty() {
+            self.many_rows(&long, &mut of_long)?;
+        }
+        for group in groups(batch.iter().filter(|chunk| is_short(chunk))) {
+            self.few_rows(&group, &mut of_short)?;
+        }
+        let vocab = self.config.vocab;
+        let (mut of_long, mut of_short) = (of_long.chunks_exact(vocab), of_short.chunks_exact(vocab));
+        for chunk in batch {
+            let from = if is_short(chunk) { &mut of_short } else { &mut of_long };
+            from.take(wanted_rows(&[*chunk]).len()).for_each(|row| logits.extend_from_slice(row));
+        }
+        Ok(())
+    }
+
+    /// A step of at most [`FEW`] rows; logits are added.
+    fn few_rows(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let wanted = wanted_rows(batch);
+        let all = wanted.len() == rows;
+        self.few.run(&self.net, batch, all)?;
+        if all {
+            return self.take_logits(rows, logits);
+        }
+        if wanted.is_empty() {
+            // Whoever sends the next inputs relies on these having arrived.
+            return self.net.device.synchronize();
         }
         for (first, count) in runs(&wanted) {
             let width = self.config.embedding;
-            let x = match &self.many {
-                Some(many) if rows > FEW => many.residual(),
-                _ => self.few.residual(),
-            };
-            self.few.head(&self.net, x.part(first * width..(first + count) * width), count)?;
+            let x = self.few.residual().part(first * width..(first + count) * width);
+            self.few.head(&self.net, x, count)?;
+            self.take_logits(count, logits)?;
+        }
+        Ok(())
+    }
+
+    /// A step of any number of rows, in half precision; logits are added.
+    fn many_rows(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let many = self.many.as_mut().ok_or_else(|| too_long(rows))?;
+        many.run(&self.net, batch)?;
+        for (first, count) in runs(&wanted_rows(batch)) {
+            let width = self.config.embedding;
+            let many = self.many.as_ref().ok_or_else(|| too_long(rows))?;
+            let x = many.residual().part(first * width..(first + count) * width);
+            self.few.head(&self.net, x, count)?;
             self.take_logits(count, logits)?;
         }
         Ok(())
     }
 
     fn take_logits(&mut self, rows: usize, logits: &mut Vec<f32>) -> Result<(), Error> {
-        let values = self.logits.receive(self.few.logits(rows * self.config.vocab))?;
+        let values = self.logits.receive(self.few.logits(0..rows * self.config.vocab))?;
         logits.extend_from_slice(values);
         Ok(())
     }
@@ -221,11 +264,45 @@ impl Backend for CudaModel {
     fn pick(&mut self, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<bool, BackendError> {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        if rows > FEW || wanted_rows(batch).len() != rows {
+        if wanted_rows(batch).len() != rows || !batch.iter().all(is_short) {
             return Ok(false);
         }
-        self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
+        if rows <= FEW {
+            self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
+            return Ok(true);
+        }
+        self.ahead.forget();
+        picks.clear();
+        for group in groups(batch.iter()) {
+            self.few.pick(&self.net, &group, picks).map_err(failed)?;
+        }
         Ok(true)
+    }
+
+    fn shortlist(
+        &mut self,
+        batch: &[Chunk<'_>],
+        asks: &[Ask],
+        mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
+        lists: &mut Vec<Shortlist>,
+    ) -> Result<bool, BackendError> {
+        check(&self.info, batch)?;
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let Some(narrowed) = self.narrowed.as_mut().filter(|_| rows <= FEW && wanted_rows(batch).len() == rows) else {
+            return Ok(false);
+        };
+        if asks.len() != rows {
+            return Err(BackendError::BadBatch(format!("{} asks for {rows} rows", asks.len())));
+        }
+        self.ahead.forget();
+        narrowed.run(&self.net, &mut self.few, batch, asks, mask, lists).map_err(failed)?;
+        Ok(true)
+    }
+
+    fn part_of_row(&mut self, row: usize, part: Range<usize>) -> Result<Vec<f32>, BackendError> {
+        let narrowed = self.narrowed.as_mut().filter(|_| row < FEW && part.end <= self.config.vocab);
+        let none = || BackendError::BadBatch(format!("row {row} has no part {part:?}"));
+        narrowed.ok_or_else(none)?.part_of_row(&self.few, self.config.vocab, row, part).map_err(failed)
     }
 
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
@@ -298,6 +375,31 @@ fn failed(error: Error) -> BackendError {
     BackendError::Device(error.to_string())
 }
 
+/// Whether a chunk's rows are computed like single tokens. That is for the chunk alone to say, not for its neighbours: what
+/// a sequence says must not depend on the prompts that are read beside it.
+fn is_short(chunk: &Chunk<'_>) -> bool {
+    chunk.tokens.len() <= if chunk.want == Want::All { DRAFT_ROWS } else { FEW }
+}
+
+/// Cuts chunks into steps of at most [`FEW`] rows, in order. A chunk that is longer, a long draft, follows itself.
+fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>) -> Vec<Vec<Chunk<'b>>> {
+    let mut groups: Vec<Vec<Chunk<'b>>> = Vec::new();
+    let mut room = 0;
+    for chunk in chunks {
+        for (i, tokens) in chunk.tokens.chunks(FEW).enumerate() {
+            let start = chunk.start + i * FEW;
+            // Rows that follow others of their sequence need those to be done.
+            if i > 0 || tokens.len() > room || groups.is_empty() {
+                groups.push(Vec::new());
+                room = FEW;
+            }
+            room -= tokens.len();
+            groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, ..*chunk }));
+        }
+    }
+    groups
+}
+
 /// Rows of a step whose logits are wanted, in order.
 fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
     let mut row = 0;
@@ -360,5 +462,17 @@ mod tests {
         assert_eq!(runs(&[0, 1, 2, 7]), [(0, 3), (7, 1)]);
         let many: Vec<usize> = (0..FEW + 1).collect();
         assert_eq!(runs(&many), [(0, FEW), (FEW, 1)]);
+    }
+
+    #[test]
+    fn long_drafts_are_cut_into_steps_that_follow_each_other() {
+        let tokens = [7; 70];
+        let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
+        let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
+        let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
+        let shapes: Vec<_> = groups(batch.iter()).iter().map(shape).collect();
+        let expected: [&[(usize, usize)]; 5] =
+            [&[(5, 1), (9, 30)], &[(100, 32)], &[(132, 32)], &[(164, 6), (3, 1)], &[(2, 26)]];
+        assert_eq!(shapes, expected);
     }
 }

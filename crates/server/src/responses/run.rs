@@ -162,7 +162,7 @@ impl Run {
     pub fn stop(&mut self, why: Stop) {
         if self.stop.is_none() {
             self.stop = Some(why);
-            if let Some(generation) = &self.generation {
+            if let Some(generation) = &mut self.generation {
                 generation.cancel();
             }
         }
@@ -294,7 +294,7 @@ impl Run {
                 self.emitter.parts(parts, logprobs, &mut self.scratch);
                 self.events.extend(self.scratch.drain(..));
                 if self.request.max_tool_calls.is_some_and(|most| self.emitter.calls() >= most)
-                    && let Some(generation) = &self.generation
+                    && let Some(generation) = &mut self.generation
                 {
                     generation.cancel();
                 }

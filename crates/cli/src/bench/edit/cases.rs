@@ -78,24 +78,25 @@ pub fn prose(tokens: usize) -> Vec<Case> {
     .into()
 }
 
+fn fresh_case(tokens: usize, (index, prompt): (usize, String)) -> Case {
+    Case { name: format!("fresh code {index}"), prompt, predictions: Vec::new(), tokens }
+}
+
 /// Functions that must be thought of.
+pub fn own_fresh(tokens: usize) -> Vec<Case> {
+    let own = [
+        "Write a Rust function that parses a line of CSV with quoted fields, with tests.",
+        "Write a Python class for a bounded priority queue that drops its worst entry, with an example.",
+        "Write a TypeScript function that debounces calls and can be cancelled, with comments.",
+        "Write a SQL schema for a small library with books, members and loans, and three useful queries.",
+    ];
+    own.map(str::to_owned).into_iter().enumerate().map(|numbered| fresh_case(tokens, numbered)).collect()
+}
+
+/// The same, or those of a file.
 pub fn fresh(tokens: usize, file: Option<&Path>, count: usize) -> Result<Vec<Case>> {
     let ask = |prompt: &str| format!("Complete this function. Answer with code only.\n\n```python\n{prompt}```");
-    let case = |(index, prompt): (usize, String)| Case {
-        name: format!("fresh code {index}"),
-        prompt,
-        predictions: Vec::new(),
-        tokens,
-    };
-    let Some(file) = file else {
-        let own = [
-            "Write a Rust function that parses a line of CSV with quoted fields, with tests.",
-            "Write a Python class for a bounded priority queue that drops its worst entry, with an example.",
-            "Write a TypeScript function that debounces calls and can be cancelled, with comments.",
-            "Write a SQL schema for a small library with books, members and loans, and three useful queries.",
-        ];
-        return Ok(own.map(str::to_owned).into_iter().enumerate().map(case).collect());
-    };
+    let Some(file) = file else { return Ok(own_fresh(tokens)) };
     let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     // Spread over the file, which goes from easy to hard.
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -105,7 +106,8 @@ pub fn fresh(tokens: usize, file: Option<&Path>, count: usize) -> Result<Vec<Cas
             serde_json::from_str(line).with_context(|| format!("{} is not JSON lines", file.display()))?;
         line["prompt"].as_str().map(ask).context("a line has no `prompt`")
     };
-    Ok(chosen.map(prompt).collect::<Result<Vec<_>>>()?.into_iter().enumerate().map(case).collect())
+    let prompts = chosen.map(prompt).collect::<Result<Vec<_>>>()?;
+    Ok(prompts.into_iter().enumerate().map(|numbered| fresh_case(tokens, numbered)).collect())
 }
 
 /// An answer that has nothing to do with what was predicted.

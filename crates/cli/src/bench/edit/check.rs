@@ -57,6 +57,11 @@ pub fn run(bench: &Bench, count: usize, tokens: usize, json: bool) -> Result<()>
     Ok(())
 }
 
+/// The text of the prompt with this number.
+pub fn prompt(index: usize) -> String {
+    mixed(index).prompt
+}
+
 /// The prompt with this number: edits, code, prose and JSON in turn, none of them twice.
 fn mixed(index: usize) -> Mixed {
     let file = FILES[index / 4 % FILES.len()];

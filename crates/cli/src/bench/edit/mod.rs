@@ -11,15 +11,20 @@ mod cases;
 mod check;
 mod measure;
 mod paired;
+mod replay;
 mod statistics;
 mod turns;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use engine::EngineOptions;
+use std::path::Path;
+use text::ChatTemplate;
 
-use crate::load::{self, LoadOptions};
+use crate::load::{self, LoadOptions, Loaded, Parts};
 use cases::Case;
 use measure::{Bench, Way};
+use replay::{Recorded, Recording, Replayed};
 
 /// Arguments of `flint bench edit`.
 #[derive(Args)]
@@ -47,6 +52,12 @@ pub struct EditBenchArgs {
     /// Let plain and drafted decoding take turns of this many tokens, and report the ratio with its 95 % interval
     #[arg(long, value_name = "TOKENS", num_args = 0..=1, default_missing_value = "12", conflicts_with = "check")]
     paired: Option<std::num::NonZeroUsize>,
+    /// Write the answers to the edits to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<std::path::PathBuf>,
+    /// Compute every step, but say what this file recorded, for models without real weights
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paired", "check"])]
+    replay: Option<std::path::PathBuf>,
     /// Only compare the answers to this many mixed prompts, with every drafter
     #[arg(long, value_name = "N")]
     check: Option<usize>,
@@ -72,7 +83,10 @@ pub fn run(args: &EditBenchArgs) -> Result<()> {
     if let Some(slice) = args.paired {
         return paired::run(args, slice.get());
     }
-    let bench = Bench { loaded: load::load(&args.load)?, drafts_with_model: args.load.how.draft_model.is_some() };
+    let bench = Bench { loaded: load(args)?, drafts_with_model: args.load.how.draft_model.is_some() };
+    if let Some(file) = &args.record {
+        return record(&bench, file);
+    }
     if let Some(count) = args.check {
         return check::run(&bench, count, args.tokens, args.json);
     }
@@ -83,6 +97,34 @@ pub fn run(args: &EditBenchArgs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn load(args: &EditBenchArgs) -> Result<Loaded> {
+    let Some(file) = &args.replay else { return load::load(&args.load) };
+    let recording = Recording::read(file)?;
+    let Parts { backend, draft_model, tokenizer, mut facts } = load::load_parts(&args.load)?;
+    facts.name = format!("{}, answers replayed from {}", facts.name, recording.model);
+    let backend = Box::new(Replayed::new(backend, &recording));
+    let engine = load::start_engine(backend, draft_model, &tokenizer, EngineOptions::default())?;
+    let template = ChatTemplate::new(tokenizer.vocabulary());
+    Ok(Loaded { engine, tokenizer, template, facts })
+}
+
+fn record(bench: &Bench, file: &Path) -> Result<()> {
+    let mut recording = Recording { model: bench.loaded.facts.name.clone(), ..Recording::default() };
+    for case in cases::edits() {
+        let prompt = bench.prompt(&case.prompt)?;
+        let answer = bench.answer(&prompt, case.tokens, Way::Usual, Way::Usual.prediction(&case))?.tokens;
+        eprintln!("{}: {} tokens", case.name, answer.len());
+        recording.answers.insert(case.name, Recorded { prompt, answer });
+    }
+    recording.write(file)
+}
+
+/// Twenty prompts of all kinds, half of them short.
+pub fn twenty() -> Vec<String> {
+    let short = cases::prose(0).into_iter().chain(cases::own_fresh(0)).map(|case| case.prompt);
+    short.chain((0..10).map(check::prompt)).collect()
 }
 
 impl Part {

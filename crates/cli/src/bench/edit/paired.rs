@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use engine::EngineHandle;
+use engine::{EngineHandle, EngineOptions};
 use serde_json::{Map, Value, json};
 use text::ChatTemplate;
 
@@ -41,8 +41,8 @@ pub fn run(args: &EditBenchArgs, slice: usize) -> Result<()> {
     let Parts { backend, draft_model, tokenizer, facts } = load::load_parts(&args.load)?;
     let drafts_with_model = draft_model.is_some();
     let (turns, [plain, drafted]) = Turns::new(backend);
-    let engine = load::start_engine(plain, None, &tokenizer, None)?;
-    let drafted = load::start_engine(drafted, draft_model, &tokenizer, None)?;
+    let engine = load::start_engine(plain, None, &tokenizer, EngineOptions::default())?;
+    let drafted = load::start_engine(drafted, draft_model, &tokenizer, EngineOptions::default())?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     let bench = Bench { loaded: Loaded { engine, tokenizer, template, facts }, drafts_with_model };
     let paired = Paired { bench, drafted, turns, slice };

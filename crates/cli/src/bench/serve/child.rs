@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::ServeBenchArgs;
+
 /// A running `flint serve`; killed when dropped.
 pub struct Served {
     child: Child,
@@ -15,11 +17,12 @@ pub struct Served {
 
 impl Served {
     /// Starts the server and waits until it answers. The model must be here already.
-    pub fn start(model: &str, state: &Path) -> Result<Self> {
+    pub fn start(model: &str, args: &ServeBenchArgs, state: &Path) -> Result<Self> {
         let port_file = state.join("port");
         let _ = std::fs::remove_file(&port_file);
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["serve", "--offline", "--port", "0", "--log-level", "warn", "--model", model, "--no-socket"]);
+        command.args(args.device_arguments());
         command.arg("--state").arg(state).arg("--port-file").arg(&port_file);
         let child = command.stdout(Stdio::null()).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut served = Self { child, port: 0 };

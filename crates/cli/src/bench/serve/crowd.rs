@@ -31,7 +31,7 @@ const AT_ONCE: usize = 100;
 pub fn run(args: &ServeBenchArgs) -> Result<()> {
     crate::models::ensure(&args.small, false)?;
     let (runtime, state) = (runtime()?, tempfile::tempdir()?);
-    let served = Served::start(&args.small, state.path())?;
+    let served = Served::start(&args.small, args, state.path())?;
     runtime.block_on(torn(args, &served))?;
     runtime.block_on(beside(args, &served))
 }

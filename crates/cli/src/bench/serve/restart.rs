@@ -15,7 +15,7 @@ use super::wire::Socket;
 /// A long session, a kill -9 while another answer streams, a restart, the next turn.
 pub fn run(args: &ServeBenchArgs) -> Result<()> {
     let (model, runtime, state) = (model(args)?, runtime()?, tempfile::tempdir()?);
-    let served = Served::start(&model, state.path())?;
+    let served = Served::start(&model, args, state.path())?;
     let instructions = story(args.history, 7);
     let create = |previous: Value, ask: &str| {
         json!({"type": "response.create", "model": model, "instructions": instructions, "input": ask,
@@ -35,7 +35,7 @@ pub fn run(args: &ServeBenchArgs) -> Result<()> {
     served.kill()?;
     tear(state.path())?;
     let begun = Instant::now();
-    let served = Served::start(&model, state.path())?;
+    let served = Served::start(&model, args, state.path())?;
     let start = begun.elapsed();
     let (warm, second, rejected) = runtime.block_on(async {
         let mut socket = Socket::open(served.port).await?;

@@ -17,7 +17,7 @@ const HISTORIES: [usize; 3] = [500, 1_000, 2_000];
 pub fn run(args: &ServeBenchArgs) -> Result<()> {
     let (model, runtime) = (model(args)?, runtime()?);
     let state = tempfile::tempdir()?;
-    let served = Served::start(&model, state.path())?;
+    let served = Served::start(&model, args, state.path())?;
     for (index, &tokens) in HISTORIES.iter().enumerate() {
         let values = runtime.block_on(async {
             let mut socket = Socket::open(served.port).await?;
@@ -54,7 +54,7 @@ pub fn run(args: &ServeBenchArgs) -> Result<()> {
 pub fn steer(args: &ServeBenchArgs) -> Result<()> {
     let (model, runtime) = (model(args)?, runtime()?);
     let state = tempfile::tempdir()?;
-    let served = Served::start(&model, state.path())?;
+    let served = Served::start(&model, args, state.path())?;
     let (mut times, mut floors) = (Vec::new(), Vec::new());
     runtime.block_on(async {
         let mut socket = Socket::open(served.port).await?;

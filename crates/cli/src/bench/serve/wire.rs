@@ -119,6 +119,8 @@ fn response(event: &str) -> Result<Value> {
     #[derive(Deserialize, Serialize)]
     struct Response {
         id: Value,
+        #[serde(default)]
+        previous_response_id: Value,
         output: Value,
         usage: Value,
         flint: Value,

@@ -1,0 +1,72 @@
+//! A step whose rows are narrowed down by the backend: masks are made while it runs, picks from shortlists after it.
+//!
+//! Where a pick cannot be told from its shortlist the step is run again for logits. It writes the same keys and values at
+//! the same places, so nothing is lost but time, and that happens where a filter keeps hundreds of tokens.
+
+use model::{BackendError, Chunk};
+
+use super::{Runner, rows_wanted};
+use crate::constraint::Constraint;
+use crate::guard::guard;
+use crate::sequence::Sequence;
+
+/// Fills the runner's picks; false when the step is still to be done with logits.
+pub(super) fn picks(runner: &mut Runner) -> Result<bool, BackendError> {
+    // Constraints change when they are asked, and the batch borrows the sequences.
+    let stepped = runner.scheduler.running.iter_mut().filter(|sequence| sequence.rows > 0);
+    let mut constraints: Vec<Option<Box<dyn Constraint>>> = stepped.map(Sequence::lend_constraint).collect();
+    let picked = run(runner, &mut constraints);
+    let stepped = runner.scheduler.running.iter_mut().filter(|sequence| sequence.rows > 0);
+    stepped.zip(constraints).for_each(|(sequence, constraint)| sequence.take_back(constraint));
+    picked
+}
+
+fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> Result<bool, BackendError> {
+    let Runner { backend, scheduler, lists, picks, scratch, limits, .. } = runner;
+    let stepped: Vec<&Sequence> = scheduler.running.iter().filter(|sequence| sequence.rows > 0).collect();
+    let batch: Vec<Chunk<'_>> = stepped.iter().map(|sequence| sequence.chunk()).collect();
+    // The sequence of each wanted row, and the position of what is picked from it.
+    let rows: Vec<(usize, usize)> = batch
+        .iter()
+        .enumerate()
+        .flat_map(|(i, chunk)| {
+            let end = chunk.start + chunk.tokens.len();
+            (end - rows_wanted(chunk)..end).map(move |position| (i, position + 1))
+        })
+        .collect();
+    let asks: Vec<_> = rows.iter().map(|&(i, _)| stepped[i].sampler().ask()).collect();
+    let mut failed = false;
+    let mut mask = |row: usize, words: &mut [u32]| {
+        let Some(constraint) = &mut constraints[rows[row].0] else { return false };
+        match guard("constraint", || constraint.allowed().map(|mask| mask.map(|mask| copy(mask, words)))) {
+            Ok(Ok(None)) => false,
+            Ok(Ok(Some(true))) => true,
+            // What is wrong with it shows when the row is picked from.
+            _ => {
+                failed = true;
+                false
+            }
+        }
+    };
+    if !backend.shortlist(&batch, &asks, &mut mask, lists)? || failed {
+        return Ok(false);
+    }
+    picks.clear();
+    for (row, (&(i, position), list)) in rows.iter().zip(lists.iter()).enumerate() {
+        let mut part = |range| backend.part_of_row(row, range).ok();
+        match stepped[i].sampler().choose(list, limits.vocab, position, scratch, &mut part) {
+            Some(token) => picks.push(token),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Copies a mask; false when it has fewer bits than there are tokens.
+fn copy(mask: &[u32], words: &mut [u32]) -> bool {
+    let enough = mask.len() >= words.len();
+    if enough {
+        words.copy_from_slice(&mask[..words.len()]);
+    }
+    enough
+}
