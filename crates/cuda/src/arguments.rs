@@ -121,10 +121,12 @@ pub struct SettleCall<'a> {
 
 /// Which experts rows visit.
 pub struct RouteCall<'a> {
-    /// `[row][columns]`, normalised.
+    /// `[row][columns]`.
     pub input: Slice<'a, f32>,
     /// Number of rows.
     pub rows: usize,
+    /// Norm applied to them, and its epsilon.
+    pub norm: (&'a Buffer<f32>, f32),
     /// `[expert][columns]`.
     pub router: &'a Buffer<f32>,
     /// Number of experts.
@@ -159,6 +161,28 @@ pub struct ExpertsCall<'a> {
     pub input: Slice<'a, f32>,
     /// `silu(gate) * up`, `[visit][rows of an expert]`; or sums to be added, `[slot][super][row][rows of an expert]`.
     pub output: Slice<'a, f32>,
+}
+
+/// A row through the experts it visits, as part of a program.
+pub struct MixtureCall<'a> {
+    /// The residual; what the experts say is added to it.
+    pub x: Slice<'a, f32>,
+    /// Norm applied to it first, and its epsilon.
+    pub norm: (&'a Buffer<f32>, f32),
+    /// `[expert][columns]`.
+    pub router: &'a Buffer<f32>,
+    /// Number of experts.
+    pub count: usize,
+    /// Experts a row visits.
+    pub used: usize,
+    /// The gates of all experts, one behind the other.
+    pub gate: &'a Matrix,
+    /// Their ups.
+    pub up: &'a Matrix,
+    /// Their downs.
+    pub down: &'a Matrix,
+    /// Scratch, `[used][rows of a gate]`.
+    pub gated: Slice<'a, f32>,
 }
 
 /// Sums a product left to be added.
@@ -410,6 +434,7 @@ pub(crate) struct SeveralBlock {
 #[repr(C)]
 pub(crate) struct RouteBlock {
     pub input: u64,
+    pub norm: u64,
     pub router: u64,
     pub scores: u64,
     pub arrived: u64,
@@ -418,7 +443,20 @@ pub(crate) struct RouteBlock {
     pub columns: u32,
     pub count: u32,
     pub used: u32,
-    pub padding: u32,
+    pub epsilon: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MixtureBlock {
+    pub router: u64,
+    pub scores: u64,
+    pub gate_bytes: u32,
+    pub down_bytes: u32,
+    pub count: u32,
+    pub used: u32,
+    pub known: u32,
+    pub down_supers: u32,
 }
 
 #[repr(C)]

@@ -24,10 +24,12 @@ const UNITS: &str = include_str!("kernels/units.cuh");
 const SEVERAL: &str = include_str!("kernels/several.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const SETTLE: &str = include_str!("kernels/settle.cu");
+const ROUTE: &str = include_str!("kernels/route.cuh");
 const HANDED: &str = include_str!("kernels/handed.cuh");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
 const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
+const TOKEN_EXPERTS: &str = include_str!("kernels/token_experts.cuh");
 const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
 const TOKEN: &str = include_str!("kernels/token.cu");
 
@@ -82,7 +84,7 @@ impl Source {
     fn parts(self) -> &'static [&'static str] {
         match self {
             Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, EXPERTS, SETTLE],
+            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
             Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => {
@@ -98,10 +100,12 @@ impl Source {
                 TENSOR,
                 ATTENTION,
                 ROWS,
+                ROUTE,
                 HANDED,
                 TAGGED,
                 RING,
                 TOKEN_PRODUCT,
+                TOKEN_EXPERTS,
                 TOKEN_ATTENTION,
                 TOKEN,
             ],

@@ -3,6 +3,7 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod experts;
+mod mixture;
 mod narrow;
 mod products;
 mod program;

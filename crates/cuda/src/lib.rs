@@ -21,7 +21,7 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, GemmCall, GemmOutput, HeadsCall, NarrowCall,
+    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, GemmCall, GemmOutput, HeadsCall, MixtureCall, NarrowCall,
     NormCall, Part, Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall, SeveralCall, StoreCall,
     Then,
 };

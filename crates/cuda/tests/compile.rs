@@ -50,7 +50,8 @@ fn every_kernel_compiles_for_every_architecture() {
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
     let check = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), architecture: &str| {
-        let options = KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, multiprocessors: 132, times: false };
+        let options =
+            KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, multiprocessors: 132, times: false };
         let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
     };
@@ -71,5 +72,7 @@ fn every_kernel_compiles_for_every_architecture() {
     }
     check(Source::Several, &all, 2, shapes[0], "sm_80");
     check(Source::Token, &mix, 1, shapes[0], "sm_90a");
+    // Queries of a mixture of experts, eight for a KV head.
+    check(Source::Token, &mix, 1, (128, 32, 4), "sm_90a");
     check(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a");
 }

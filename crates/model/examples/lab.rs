@@ -15,15 +15,19 @@ fn print_times(card: &CudaModel, depth: usize) {
     let n = ::cuda::READINGS;
     let sms = card.card().multiprocessors as usize;
     println!("  at {depth}: us until asked, seen, ready, summed, done (mean over blocks with work), whole phase");
-    for (name, at) in [("qkv", 1), ("attention", 2), ("output", 3), ("gate", 4), ("down", 5)] {
+    let dense = ["qkv", "attention", "output", "gate", "down"];
+    let mixture = ["qkv", "attention", "output", "route", "experts", "mix"];
+    let names = if card.config().experts.is_some() { &mixture[..] } else { &dense[..] };
+    let each = names.len();
+    for (at, name) in names.iter().enumerate() {
         let mut parts = vec![0.0; n];
         let mut count = 0.0;
         for layer in 4..24 {
             for block in 0..sms {
-                let r = &t[((layer * 5 + at) * sms + block) * n..][..n];
-                let before = &t[((layer * 5 + at - 1) * sms + block) * n..][..n];
-                // A block without work only noted begin and end.
-                if r[1] < r[0] {
+                let r = &t[((layer * each + at + 1) * sms + block) * n..][..n];
+                let before = &t[((layer * each + at) * sms + block) * n..][..n];
+                // A block without work did not note everything.
+                if r.windows(2).any(|two| two[1] < two[0]) {
                     continue;
                 }
                 for i in 0..n - 1 {
@@ -48,8 +52,8 @@ fn print_times(card: &CudaModel, depth: usize) {
     }
     let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
     let last = t.len() / sms / n - 1;
-    let layer = |i: usize| t[(i * 5 + 5) * sms * n + 5] as f64 / 1000.0;
-    println!("  layer on block 0: {:.2} us", (layer(24) - layer(4)) / 20.0);
+    let layer = |i: usize| t[(i * each + each) * sms * n + 5] as f64 / 1000.0;
+    println!("  layer on block 0: {:.2} us", (layer(23) - layer(3)) / 20.0);
     println!(
         "  block 0: all {:.1} us, logits {:.1} us, embed {:.1}",
         (r(last, 5) - r(0, 0)) / 1000.0,

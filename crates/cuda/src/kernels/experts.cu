@@ -33,10 +33,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) experts_partial(const _
     experts<PARTIAL>(p);
 }
 
-// Which experts a row visits: the likeliest of a softmax over all, with their shares scaled to sum to one, in the order of
-// their numbers. A warp has one expert's score; the last block of a row chooses.
+// Which experts a row visits, in the order of their numbers. A warp has one expert's score; the last block of a row chooses.
 struct Route {
-    const float* input;    // [row][columns], normalised
+    const float* input;    // [row][columns]
+    const float* norm;
     const float* router;   // [expert][columns]
     float* scores;         // [row][count]
     u32* arrived;          // [row], zero between kernels
@@ -45,11 +45,12 @@ struct Route {
     u32 columns;
     u32 count;             // At most 256.
     u32 used;              // At most 32.
-    u32 padding;
+    float epsilon;
 };
 
 extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant__ Route p) {
     __shared__ u32 is_last;
+    __shared__ uint2 chosen[USED_MAX + 1];
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y, expert = blockIdx.x * 8 + warp;
     const float* router = p.router + (u64)expert * p.columns;
     let_next_start();
@@ -59,14 +60,18 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     wait_for_previous();
     if (expert < p.count) {
         const float* x = p.input + (u64)row * p.columns;
-        float sum = 0.0f;
-#pragma unroll 8
-        for (u32 c = lane * 4; c < p.columns; c += WARP * 4) {
-            float4 a = __ldcg((const float4*)(x + c)), b = *(const float4*)(router + c);
-            sum = __fmaf_rn(a.x, b.x, sum), sum = __fmaf_rn(a.y, b.y, sum);
-            sum = __fmaf_rn(a.z, b.z, sum), sum = __fmaf_rn(a.w, b.w, sum);
+        float sum = 0.0f, squares = 0.0f;
+#pragma unroll 4
+        for (u32 super = 0; super * SUPER < p.columns; super++) {
+            float a[8], b[8], c[8];
+            u32 at = super * SUPER + lane * 8;
+            load_8(x, at, p.columns, a), load_8(p.norm, at, p.columns, b), load_8(router, at, p.columns, c);
+            sum += super_score(a, b, c);
+            // As `settle` adds them up: a lane has every 32nd.
+            float square = super_square(a);
+            if (lane == super % WARP) squares += square;
         }
-        sum = warp_sum(sum);
+        sum = __fmul_rn(row_scale(warp_sum(squares), p.columns, p.epsilon), sum);
         if (lane == 0) p.scores[row * p.count + expert] = sum;
     }
     __threadfence();
@@ -78,33 +83,15 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     }
     __syncthreads();
     if (!is_last || warp != 0) return;
-    u64 keys[8];
+    constexpr int EACH = EXPERTS_MAX / WARP;
+    u32 before[EACH];
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < EACH; i++) {
         u32 e = lane + i * WARP;
-        keys[i] = e < p.count ? candidate(__ldcg(p.scores + row * p.count + e), e) : 0;
+        before[i] = e < p.count ? ordered(__ldcg(p.scores + row * p.count + e)) : 0;
     }
-    u32 own = 0;
-    float share = 0.0f, largest = 0.0f, total = 0.0f;
-    for (u32 k = 0; k < p.used; k++) {
-        u64 best = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) best = keys[i] > best ? keys[i] : best;
-        for (int step = 16; step > 0; step /= 2) {
-            u64 other = __shfl_xor_sync(FULL, best, step);
-            best = other > best ? other : best;
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++) keys[i] = keys[i] == best ? 0 : keys[i];
-        u32 found = 0xffffffffu - (u32)best;
-        float score = __ldcg(p.scores + row * p.count + found);
-        if (k == 0) largest = score;
-        float here = expf(score - largest);
-        total += here;
-        if (lane == k) own = found, share = here;
-    }
-    u32 place = 0;
-    for (u32 k = 0; k < p.used; k++) place += __shfl_sync(FULL, own, k) < own;
-    if (lane < p.used) p.chosen[row * p.used + place] = own, p.shares[row * p.used + place] = share / total;
+    list_chosen<EACH>(choose<EACH>(before, p.used), before, chosen);
+    float share = share_of(score_of(chosen[lane].y), lane < p.used);
+    if (lane < p.used) p.chosen[row * p.used + lane] = chosen[lane].x, p.shares[row * p.used + lane] = share;
 }
 #endif

@@ -15,13 +15,19 @@ struct Stretch {
     const u8* weights;
     const u8* second;      // The up matrix where `weights` is the gate.
     u16 tiles;             // of both matrices
-    u16 matrix_tiles;      // of the first
+    u16 matrix_tiles;      // of the first; none where `second` is a `List`
     u16 supers;
     u16 chunk;             // Bytes.
     u16 width;
     u16 parts;
     u16 groups;
     u16 inverse;           // 4096 / parts, rounded up: to divide the number of a warp.
+};
+
+// Where the parts of a matrix begin whose columns stand apart from each other, and how many super-blocks each has.
+struct List {
+    const u8* starts[USED_MAX];
+    u32 supers;
 };
 
 // A warp's place: its part and its group. There is nothing to do for it where the group does not exist.
@@ -97,27 +103,44 @@ struct Feeder {
     u32 phase, part, tile; // The tile after this one.
 };
 
-// Goes on to the next tile that has something for this warp, through all phases. The first phase reads no weights.
-__device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* stretches, u32 count) {
+// How many phases' weights are known; the rest depend on a choice. Written by whoever chooses, after what it wrote to
+// their stretches.
+__device__ __forceinline__ void know(u32 known, u32 count) {
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(known), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ u32 is_known(u32 known) {
+    u32 count;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(count) : "r"(known) : "memory");
+    return count;
+}
+
+// Goes on to the next tile that has something for this warp, through all phases that are known. The first phase reads no
+// weights.
+__device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* stretches, u32 known) {
     while (true) {
         const Stretch& s = stretches[f.phase];
-        u32 group = place_of(s, warp).group, supers = s.supers, chunk = s.chunk;
+        u32 group = place_of(s, warp).group, chunk = s.chunk;
         while (group < s.groups && f.part < s.parts) {
             if (f.tile >= s.tiles) {
                 f.part += PRODUCT_WARPS, f.tile = group;
                 if (s.parts <= PRODUCT_WARPS) break;
                 continue;
             }
-            u32 first = f.part * s.width, last = min(first + s.width, supers), tile = f.tile;
+            u32 supers = s.supers, first = f.part * s.width, last = min(first + s.width, supers), tile = f.tile;
             f.tile += s.groups;
             const u8* start = s.weights;
-            if (tile >= s.matrix_tiles) start = s.second, tile -= s.matrix_tiles;
+            if (s.matrix_tiles == 0) {
+                const List& list = *(const List*)s.second;
+                u32 which = first / list.supers;
+                supers = list.supers, first -= which * supers, last -= which * supers, start = list.starts[which];
+            } else if (tile >= s.matrix_tiles) start = s.second, tile -= s.matrix_tiles;
             start += (u64)(tile * supers) * chunk;
             f.from = start + first * chunk, f.end = start + last * chunk, f.stage = STAGE_BYTES / chunk * chunk;
             return true;
         }
-        if (++f.phase >= count) return false;
-        Share place = place_of(stretches[f.phase], warp);
+        if (f.phase + 1 >= known) return false;
+        Share place = place_of(stretches[++f.phase], warp);
         f.part = place.part, f.tile = place.group;
     }
 }
@@ -125,25 +148,32 @@ __device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* st
 // Warps that feed; each lane fills the ring of one warp that computes, dealt out so that few lanes are at it in each.
 #define WEIGHT_FEEDERS 3
 
-// One of them. `full` and `empty` are barriers of all slots.
+// One of them. `known` says how many phases' weights are; `full` and `empty` are barriers of all slots.
 __device__ __forceinline__ void
-feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 data, u32 full, u32 empty) {
+feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 known, u32 data, u32 full, u32 empty) {
     u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
     u64 policy = pass_through();
     Feeder f = {};
-    bool more = warp < PRODUCT_WARPS && next_tile(f, warp, stretches, count);
+    bool more = warp < PRODUCT_WARPS;
     while (__any_sync(FULL, more)) {
-        u32 place = warp * DEPTH + slot;
-        bool free = more && barrier_passed(empty + place * 8, parity);
+        bool fed = false;
+        while (more) {
+            if (f.from == f.end) {
+                u32 until = is_known(known);
+                bool found = next_tile(f, warp, stretches, until);
+                more = found || until < count;
+                if (!found) break;
+            }
+            u32 place = warp * DEPTH + slot;
+            if (!barrier_passed(empty + place * 8, parity)) break;
+            u32 bytes = min(f.stage, (u32)(f.end - f.from));
+            barrier_expect(full + place * 8, bytes);
+            fetch(data + place * STAGE_BYTES, f.from, bytes, full + place * 8, policy);
+            f.from += bytes, fed = true;
+            if (++slot == DEPTH) slot = 0, parity ^= 1;
+        }
         // Looking all the time would take instructions from the warps that compute.
-        if (!__any_sync(FULL, free)) __nanosleep(40);
-        if (!free) continue;
-        u32 bytes = min(f.stage, (u32)(f.end - f.from));
-        barrier_expect(full + place * 8, bytes);
-        fetch(data + place * STAGE_BYTES, f.from, bytes, full + place * 8, policy);
-        f.from += bytes;
-        if (++slot == DEPTH) slot = 0, parity ^= 1;
-        if (f.from == f.end) more = next_tile(f, warp, stretches, count);
+        if (!__any_sync(FULL, fed)) __nanosleep(40);
     }
 }
 

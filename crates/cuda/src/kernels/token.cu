@@ -25,6 +25,7 @@ struct Plain {
 union Op {
     Embed embed;
     Attention attention;
+    Mixture mixture;
     Pick pick;
     Plain plain;
     uint4 words[13];
@@ -43,7 +44,7 @@ struct Token {
     u32 ring_offset;
     u32 partial_offset;
     u32 norm_offset;
-    u32 padding;
+    u32 known;             // Phases before the first whose weights depend on a choice of experts.
 };
 
 // A phase's description under way from memory.
@@ -115,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     __shared__ __align__(16) float squares[32];
     __shared__ Place place;
     __shared__ Saved saved[PRODUCT_WARPS];
+    __shared__ Choice choice;
     __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH], empty[PRODUCT_WARPS * DEPTH];
     __shared__ __align__(8) u64 entry_full[ENTRIES], entry_empty[ENTRIES];
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
@@ -124,6 +126,8 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     }
     if (own < PRODUCT_WARPS * DEPTH) {
         barrier_init(shared_address(full + own), 1), barrier_init(shared_address(empty + own), 1);
+    } else if (own == PRODUCT_THREADS) {
+        choice.known = p.known;
     } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
         u32 i = own - PRODUCT_WARPS * DEPTH;
         barrier_init(shared_address(entry_full + i), 1), barrier_init(shared_address(entry_empty + i), PRODUCT_WARPS);
@@ -135,12 +139,12 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     copies_wait<0>();
     __syncthreads();
     if (warp >= PRODUCT_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         // Nothing that is fetched depends on the step before.
         u32 feeder = warp - PRODUCT_WARPS;
         if (feeder < WEIGHT_FEEDERS) {
             u32 data = shared_address(shared + p.ring_offset);
-            feed_weights(feeder, stretches, p.count, data, shared_address(full), shared_address(empty));
+            feed_weights(feeder, stretches, p.count, shared_address(&choice.known), data, shared_address(full), shared_address(empty));
         } else if (own % WARP == 0) {
             feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
         }
@@ -168,14 +172,27 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             __syncwarp();
             if (lane == 0) saved[warp].brought = normed;
         }
-        if (kind >= OP_STORE && kind <= OP_LOGITS) {
-            u32 launches = saved[warp].launches;
-            Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
-                         (float*)(shared + p.norm_offset)};
+        if (own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
+            const Entry& next = entries[(phase + 1) % ENTRIES];
+            barrier_wait(shared_address(entry_full + (phase + 1) % ENTRIES), (phase + 1) / ENTRIES & 1);
+            if (next.job.kind == OP_ROUTE) foresee_router(next.op.mixture, next.job.columns);
+        }
+        u32 launches = saved[warp].launches;
+        Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
+                     (float*)(shared + p.norm_offset)};
+        if ((kind >= OP_STORE && kind <= OP_LOGITS) || kind == OP_EXPERTS || kind == OP_MIX) {
+            if (kind == OP_EXPERTS) {
+                // The row is ready since the phase before.
+                together();
+                token_choose(e.job, e.op.mixture, choice, stretches + phase, launches * p.count + phase, times);
+            }
             Ring ring = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, shared_address(full + warp * DEPTH),
                          shared_address(empty + warp * DEPTH), saved[warp].taken};
-            token_product(e.job, stretches[phase], room, ring, launches, times);
+            token_product(e.job, stretches[phase], room, ring, choice, launches, times);
             if (lane == 0) saved[warp].taken = ring.taken;
+        } else if (kind == OP_ROUTE) {
+            u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
+            token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
             token_attention(e.op.attention, e.job, place, *(AttentionShared*)shared, saved[warp], p.count, times);
         } else if (kind == OP_EMBED) {

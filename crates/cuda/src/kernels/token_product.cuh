@@ -12,6 +12,9 @@
 #define OP_ATTENTION 5
 #define OP_PICK 6
 #define OP_PLAIN 7
+#define OP_ROUTE 8
+#define OP_EXPERTS 9
+#define OP_MIX 10
 
 // What a phase is for one block; the host writes these. Inputs and outputs are handed vectors (`handed.cuh`): a mark is
 // counted within a launch, and `step` is how many times a launch writes that vector.
@@ -33,6 +36,10 @@ struct Job {
     u32 slices;
     float epsilon;
     u32 wide;              // How the input is quantised.
+    u32 slot;              // Experts: which of the chosen ones this block works for,
+    u32 chooses;           // and whether it needs the choice at all.
+    u32 whole;             // A tile has one sum per row, not one for each super-block.
+    u32 padding;
 };
 
 // What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler
@@ -403,6 +410,7 @@ struct Room {
 __device__ __forceinline__ void
 finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_before) {
     u32 kind = job.kind, rows = job.rows, slices = job.slices, quarter = threadIdx.x % 4;
+    bool gated = kind == OP_GATE || kind == OP_EXPERTS;
     u64 best = 0;
 #pragma unroll 1
     for (u32 first = 0; first < rows; first += PRODUCT_THREADS / 4) {
@@ -411,10 +419,10 @@ finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_
         if (first + threadIdx.x / WARP * 8 >= rows) break;
         u32 tile = min(at, rows - 1) / 4, r = at % 4, place = job.place + at;
         float value = collected_row(room.partial, tile, r, slices, quarter);
-        float up = kind == OP_GATE ? collected_row(room.partial, job.tiles + tile, r, slices, quarter) : 0.0f;
+        float up = gated ? collected_row(room.partial, job.tiles + tile, r, slices, quarter) : 0.0f;
         if (at >= rows || quarter != 0) continue;
         u32* out = job.output + place;
-        if (kind == OP_GATE) {
+        if (gated) {
             value = silu(value) * up;
         } else {
             if (job.bias) value += first == 0 ? own_bias : __ldcg(job.bias + at);
@@ -431,27 +439,35 @@ finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_
     if (kind == OP_LOGITS) note_candidate(best, (u64*)room.squares, job.candidates + blockIdx.x);
 }
 
+// In `token_experts.cuh`.
+struct Choice;
 __device__ __forceinline__ void
-token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring, u32 launches, u64* times) {
+finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before, u32 mark);
+
+__device__ __forceinline__ void token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring,
+                                              const Choice& choice, u32 launches, u64* times) {
     if (job.tiles == 0) return;
-    u32 mark = output_mark(job, launches), own = threadIdx.x / 4;
+    u32 kind = job.kind, mark = output_mark(job, launches), own = threadIdx.x / 4;
     // What the end of the phase needs is asked for first.
     bool has_row = own < job.rows;
     float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
-    u32 own_before = has_row && job.kind == OP_ADD ? look(job.output + job.place + own) : 0;
+    u32 own_before = has_row && (kind == OP_ADD || kind == OP_MIX) ? look(job.output + job.place + own) : 0;
     u32 input = input_mark(job, launches);
-    if (!job.norm) prepare_plain(job, input, room.x, times);
+    if (kind == OP_EXPERTS) {
+        // Its input is ready since `token_route`.
+    } else if (!job.norm) prepare_plain(job, input, room.x, times);
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
 #endif
     else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
-    if (job.slices == 1) stream_whole<F>(stretch, room.x, room.partial, ring); \
+    if (job.whole) stream_whole<F>(stretch, room.x, room.partial, ring); \
     else stream<F>(stretch, room.x, room.partial, ring)
     FOR_FORMAT(job.format, WORK)
 #undef WORK
     together();
     note(times, 4);
-    finish_rows(job, room, mark, own_bias, own_before);
+    if (kind == OP_MIX) finish_mix(job, room.partial, choice, own_before, mark);
+    else finish_rows(job, room, mark, own_bias, own_before);
 }

@@ -10,8 +10,8 @@ use crate::device::{Device, Function};
 use crate::error::Error;
 use crate::pack;
 
-/// Most experts of a layer, and most that a row visits, as `route` in `several.cu` has them.
-const COUNT_MAX: usize = 256;
+/// Most experts of a layer, and most that a row visits, as `kernels/route.cuh` has them.
+pub(super) const COUNT_MAX: usize = 256;
 const USED_MAX: usize = 32;
 
 /// The kernels.
@@ -41,7 +41,8 @@ impl Kernels {
     pub fn route(&self, call: &RouteCall<'_>) -> Result<(), Error> {
         let RouteCall { rows, count, used, .. } = *call;
         let columns = call.router.len() / count;
-        assert!(self.has_experts(count, used) && columns.is_multiple_of(4), "experts were checked");
+        assert!(self.has_experts(count, used) && columns.is_multiple_of(8), "experts were checked");
+        assert_eq!(call.norm.0.len(), columns, "the norm is as long as a row");
         room(call.input, rows * columns, "input rows");
         room(call.scores, rows * count, "scores");
         room(call.arrived, rows, "counters");
@@ -50,6 +51,7 @@ impl Kernels {
         let mut a = Arguments::default();
         let params = RouteBlock {
             input: a.at(call.input),
+            norm: a.at(call.norm.0.all()),
             router: a.at(call.router.all()),
             scores: a.at(call.scores),
             arrived: a.at(call.arrived),
@@ -58,7 +60,7 @@ impl Kernels {
             columns: columns as u32,
             count: count as u32,
             used: used as u32,
-            padding: 0,
+            epsilon: call.norm.1,
         };
         let grid = (count.div_ceil(8) as u32, rows as u32, 1);
         self.launch("route", &self.experts.route, grid, 256, 0, a, &params)

@@ -10,11 +10,11 @@ use crate::{Device, pack};
 use std::sync::Arc;
 
 /// The kernel's fixed shared memory, which counts against the most it may ask for.
-const FIXED_BYTES: usize = 4096;
+const FIXED_BYTES: usize = 5120;
 /// Shared memory that wide rows need; attention usually needs more.
-const WORK_BYTES_MIN: usize = 48 << 10;
-/// Most phases of a program: a model of 50 layers.
-const PHASES_MAX: usize = 256;
+pub(super) const WORK_BYTES_MIN: usize = 48 << 10;
+/// Most phases of a program: a model of 60 layers, or of 50 with experts.
+pub(super) const PHASES_MAX: usize = 304;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
 /// Threads beside those that compute: one warp fetches weights, one descriptions, and registers are dealt out to four.
@@ -60,12 +60,14 @@ pub struct Program {
     norm_offset: usize,
     stretches_offset: usize,
     ring_offset: usize,
+    known: u32,
     shared_bytes: usize,
     /// Clock readings, when the kernel was compiled to take them.
     times: Option<Buffer<u64>>,
     _kept: Vec<Arc<dyn Keep>>,
     _vectors: Vec<Handed>,
     _partial: Option<Buffer<u64>>,
+    _scores: Option<Buffer<u64>>,
 }
 
 /// Clock readings of a phase on one block.
@@ -85,7 +87,7 @@ struct TokenBlock {
     ring_offset: u32,
     partial_offset: u32,
     norm_offset: u32,
-    padding: u32,
+    known: u32,
 }
 
 impl Kernels {
@@ -138,10 +140,12 @@ impl Kernels {
             norm_offset,
             stretches_offset,
             ring_offset,
+            known: script.known,
             shared_bytes,
             _kept: script.kept,
             _vectors: script.vectors.into_values().collect(),
             _partial: script.partial,
+            _scores: script.scores,
         })
     }
 }
@@ -171,7 +175,7 @@ impl Program {
             ring_offset: self.ring_offset as u32,
             partial_offset: self.partial_offset as u32,
             norm_offset: self.norm_offset as u32,
-            padding: 0,
+            known: self.known,
         };
         let call = Call {
             name: "token",

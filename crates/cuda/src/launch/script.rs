@@ -4,6 +4,7 @@
 //! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
 //! reads was written.
 
+use super::mixture::{Ends, Mixture};
 use super::{KernelsOptions, SPLITS, products};
 use crate::arguments::*;
 use crate::error::Error;
@@ -16,9 +17,9 @@ use std::sync::Arc;
 /// Bytes that a warp fetches at once: four chunks of four bits, three of six, two of eight.
 pub(super) const STAGE_BYTES: usize = 2560;
 /// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
-const WIDTH_MAX: usize = 3;
+pub(super) const WIDTH_MAX: usize = 3;
 /// Bytes of a quantised super-block of input, with its facts.
-const INPUT_BYTES: usize = 256 + 8 * 16;
+pub(super) const INPUT_BYTES: usize = 256 + 8 * 16;
 /// Bytes of parameters of a phase that is no product.
 const OP_BYTES: usize = 208;
 
@@ -36,7 +37,7 @@ pub(super) struct Handed {
 
 /// Which writing of which vector.
 #[derive(Clone, Copy, Default)]
-struct Mark {
+pub(super) struct Mark {
     /// The plain vector; 0 for none.
     plain: u64,
     /// Counted from 1 within a launch.
@@ -50,9 +51,19 @@ pub(super) struct Phase {
     kind: u32,
     input: Mark,
     output: Mark,
-    product: Option<ProductBlock>,
+    work: Work,
     /// Parameters where it is no product.
     pub params: Vec<u8>,
+}
+
+/// What the work of a phase is cut up from.
+pub(super) enum Work {
+    /// Blocks cut it up themselves.
+    None,
+    Product(ProductBlock),
+    Mixture(Mixture, Ends),
+    /// The phase that begins with a choice; its parameters are complete when all phases are there.
+    Experts(Mixture, Ends, MixtureBlock),
 }
 
 const EMBED: u32 = 0;
@@ -79,8 +90,12 @@ pub(super) struct Script {
     pub vectors: HashMap<u64, Handed>,
     /// Where attention leaves partial results.
     pub partial: Option<Buffer<u64>>,
+    /// Where the scores of experts stand.
+    pub scores: Option<Buffer<u64>>,
     pub embed: EmbedBlock,
     pub heads: HeadsBlock,
+    /// Phases before the first that begins with a choice, or all.
+    pub known: u32,
 }
 
 impl Script {
@@ -96,8 +111,10 @@ impl Script {
             norm_bytes: 0,
             vectors: HashMap::new(),
             partial: None,
+            scores: None,
             embed: EmbedBlock::default(),
             heads: HeadsBlock::default(),
+            known: 0,
         }
     }
 
@@ -133,7 +150,7 @@ impl Script {
             self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
         }
         self.kept.extend(arguments.kept);
-        self.phases.push(Phase { kind, input, output, product: Some(params), params: vec![0; OP_BYTES] });
+        self.push(kind, input, output, Work::Product(params), &());
         Ok(())
     }
 
@@ -155,7 +172,7 @@ impl Script {
         Ok(())
     }
 
-    /// A program without a pick ends with its result as plain floats.
+    /// A program without a pick ends with its result as plain floats. A phase with a choice is told which is the next.
     pub fn finish(&mut self) {
         if self.phases.last().is_none_or(|phase| phase.kind != PICK) {
             let last = self.phases.len() as u32;
@@ -170,6 +187,13 @@ impl Script {
                 mark.step = self.vectors.get(&mark.plain).map_or(0, |vector| vector.writes);
             }
         }
+        self.known = self.phases.len() as u32;
+        for (i, phase) in self.phases.iter_mut().enumerate().rev() {
+            if let Work::Experts(_, _, params) = &mut phase.work {
+                params.known = std::mem::replace(&mut self.known, i as u32);
+                phase.params = bytes_of(params);
+            }
+        }
     }
 
     /// Whether every one of so many blocks reads the residual stream in every layer, as `kernels/handed.cuh` asks.
@@ -178,8 +202,16 @@ impl Script {
         gates.all(|phase| (0..blocks).all(|block| phase.on_block(block).0.tiles > 0))
     }
 
+    /// Room for the scores of all experts of a layer.
+    pub(super) fn scores(&mut self) -> Result<u64, Error> {
+        if self.scores.is_none() {
+            self.scores = Some(Buffer::zeroed(&self.device, super::experts::COUNT_MAX)?);
+        }
+        Ok(self.scores.as_ref().map_or(0, |scores| scores.all().address))
+    }
+
     /// The twin of a vector that an earlier phase wrote.
-    fn read(&mut self, vector: &mut u64) -> Result<Mark, Error> {
+    pub(super) fn read(&mut self, vector: &mut u64) -> Result<Mark, Error> {
         let found = self.vectors.get(vector);
         let found = found.ok_or_else(|| Error::Unsupported("a program that reads what it did not write".to_owned()))?;
         let mark = Mark { plain: found.plain, write: found.writes, step: 0 };
@@ -188,7 +220,7 @@ impl Script {
     }
 
     /// The twin of a vector that this phase writes.
-    fn write(&mut self, vector: &mut u64, len: usize) -> Result<Mark, Error> {
+    pub(super) fn write(&mut self, vector: &mut u64, len: usize) -> Result<Mark, Error> {
         let (plain, this) = (*vector, self.phases.len() as u32 + 1);
         if !self.vectors.contains_key(&plain) {
             let values = Buffer::zeroed(&self.device, len.next_multiple_of(pack::CHUNK_COLUMNS))?;
@@ -202,14 +234,23 @@ impl Script {
     }
 
     fn add<P>(&mut self, kind: u32, input: Mark, output: Mark, params: &P, arguments: Arguments) {
-        // SAFETY: parameter blocks are `repr(C)` numbers without padding, so all of their bytes are initialised.
-        let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<P>()) };
-        assert!(bytes.len() <= OP_BYTES, "parameter blocks fit an entry");
-        let mut params = bytes.to_vec();
-        params.resize(OP_BYTES, 0);
         self.kept.extend(arguments.kept);
-        self.phases.push(Phase { kind, input, output, product: None, params });
+        self.push(kind, input, output, Work::None, params);
     }
+
+    pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
+        self.phases.push(Phase { kind, input, output, work, params: bytes_of(params) });
+    }
+}
+
+/// An entry of parameters.
+fn bytes_of<P>(params: &P) -> Vec<u8> {
+    // SAFETY: parameter blocks are `repr(C)` numbers without padding, so all of their bytes are initialised.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(params).cast::<u8>(), size_of::<P>()) };
+    assert!(bytes.len() <= OP_BYTES, "parameter blocks fit an entry");
+    let mut entry = bytes.to_vec();
+    entry.resize(OP_BYTES, 0);
+    entry
 }
 
 impl Phase {
@@ -224,7 +265,13 @@ impl Phase {
             ..JobBlock::default()
         };
         let mut stretch = StretchBlock::default();
-        let Some(p) = &self.product else { return (job, stretch) };
+        let p = match &self.work {
+            Work::None => return (job, stretch),
+            Work::Product(product) => product,
+            Work::Mixture(mixture, ends) | Work::Experts(mixture, ends, _) => {
+                return mixture.on_block(block, job, *ends);
+            }
+        };
         let s = p.segments.iter().rev().find(|s| block >= s.first_block).unwrap_or(&p.segments[0]);
         let own = block - s.first_block;
         if own >= s.blocks {
@@ -256,19 +303,15 @@ impl Phase {
         // Tiles that are added up as a whole are one warp's each.
         let whole = p.slices == 1;
         let width = if whole { p.supers as usize } else { WIDTH_MAX.min(STAGE_BYTES / chunk) };
-        let parts = (p.supers as usize).div_ceil(width);
         stretch = StretchBlock {
             weights: s.weights + skipped,
             second: if s.second == 0 { 0 } else { s.second + skipped },
             tiles: (tiles * if s.second == 0 { 1 } else { 2 }) as u16,
             matrix_tiles: tiles as u16,
-            supers: p.supers as u16,
             chunk: chunk as u16,
-            width: width as u16,
-            parts: parts as u16,
-            groups: (products::WARPS / parts).max(1) as u16,
-            inverse: 4096_usize.div_ceil(parts) as u16,
+            ..StretchBlock::dealt(p.supers as usize, width)
         };
+        job.whole = u32::from(whole);
         (job, stretch)
     }
 }
@@ -277,41 +320,60 @@ impl Phase {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct JobBlock {
-    kind: u32,
-    format: u32,
-    input_mark: u32,
-    input_step: u32,
-    output_mark: u32,
-    output_step: u32,
-    input: u64,
-    norm: u64,
-    bias: u64,
-    output: u64,
-    candidates: u64,
-    tiles: u32,
-    rows: u32,
-    place: u32,
-    columns: u32,
-    supers: u32,
-    slices: u32,
-    epsilon: f32,
-    wide: u32,
+    pub kind: u32,
+    pub format: u32,
+    pub input_mark: u32,
+    pub input_step: u32,
+    pub output_mark: u32,
+    pub output_step: u32,
+    pub input: u64,
+    pub norm: u64,
+    pub bias: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub tiles: u32,
+    pub rows: u32,
+    pub place: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub epsilon: f32,
+    pub wide: u32,
+    pub slot: u32,
+    pub chooses: u32,
+    pub whole: u32,
+    pub padding: u32,
 }
 
 /// `Stretch` in `kernels/ring.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct StretchBlock {
-    weights: u64,
-    second: u64,
-    tiles: u16,
-    matrix_tiles: u16,
-    supers: u16,
-    chunk: u16,
-    width: u16,
-    parts: u16,
-    groups: u16,
-    inverse: u16,
+    pub weights: u64,
+    pub second: u64,
+    pub tiles: u16,
+    pub matrix_tiles: u16,
+    pub supers: u16,
+    pub chunk: u16,
+    pub width: u16,
+    pub parts: u16,
+    pub groups: u16,
+    pub inverse: u16,
+}
+
+impl StretchBlock {
+    /// Columns dealt out to warps in parts of `width` super-blocks.
+    pub fn dealt(supers: usize, width: usize) -> StretchBlock {
+        let parts = supers.div_ceil(width);
+        StretchBlock {
+            supers: supers as u16,
+            width: width as u16,
+            parts: parts as u16,
+            groups: (products::WARPS / parts).max(1) as u16,
+            inverse: 4096_usize.div_ceil(parts) as u16,
+            ..StretchBlock::default()
+        }
+    }
 }
 
 // SAFETY: numbers without padding.
@@ -334,7 +396,13 @@ mod tests {
             *segment = SegmentBlock { weights, second, format, rows, tiles, first_block, blocks, ..*segment };
             first_block += blocks;
         }
-        Phase { kind: STORE, input: Mark::default(), output: Mark::default(), product: Some(product), params: Vec::new() }
+        Phase {
+            kind: STORE,
+            input: Mark::default(),
+            output: Mark::default(),
+            work: Work::Product(product),
+            params: Vec::new(),
+        }
     }
 
     #[test]

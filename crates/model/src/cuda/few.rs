@@ -74,9 +74,12 @@ const LENGTHS: (usize, usize) = (256, 1 << 14);
 
 /// Whether a step of so many rows is one kernel.
 fn is_program(net: &Net, rows: usize) -> bool {
-    let config = &net.config;
-    let Config { embedding, feed_forward, layers, .. } = *config;
-    rows == 1 && config.experts.is_none() && net.kernels.has_programs(embedding, feed_forward, layers)
+    let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
+    let has = match experts {
+        Some(e) => kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used),
+        None => kernels.has_programs(*embedding, *feed_forward, *layers),
+    };
+    rows == 1 && has
 }
 
 impl Few {
@@ -109,9 +112,9 @@ impl Few {
         })
     }
 
-    /// The products of this many rows, when they are done together; with experts also those of one.
+    /// The products of this many rows, when they are done together; with experts also those of one that is no program.
     fn several(&self, net: &Net, rows: usize) -> Option<&Several> {
-        self.several.as_ref().filter(|_| rows > 1 || net.config.experts.is_some())
+        self.several.as_ref().filter(|_| rows > 1 || net.config.experts.is_some() && !is_program(net, rows))
     }
 
     /// The residual stream after a step.
@@ -315,6 +318,9 @@ impl Few {
         let output_bias = layer.attention_output_bias.as_ref().map(Buffer::all);
         let parts = [Part { matrix: &layer.attention_output, bias: output_bias, output: 0 }];
         product(&parts, None, &self.attended, &self.x, width, Then::Add)?;
+        if let Some((several, router)) = self.several.as_ref().zip(layer.router.as_ref()) {
+            return several.mix(net, self.x.all(), layer, router, self.gated.all());
+        }
         let parts = [Part { matrix: &layer.gate, bias: None, output: 0 }];
         let norm = Some(&layer.feed_forward_norm);
         product(&parts, norm, &self.x, &self.gated, config.feed_forward, Then::Gate(&layer.up))?;

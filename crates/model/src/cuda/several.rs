@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Experts, where there are any, take the place of gate, up and down: `route`, then one row at a time through the experts it
-//! visits. Steps of one row go this way too then, so rows are equal whatever their number.
+//! visits. Steps of one row go this way too on cards that cannot do them as one kernel.
 //!
 //! Otherwise the same sums in the same order as `Kernels::product` does for one row.
 
@@ -22,8 +22,8 @@ use super::Net;
 use super::weights::Layer;
 use crate::config::Experts;
 use ::cuda::{
-    Buffer, Error, ExpertsCall, Matrix, Part, Partial, RouteCall, Rows, SettleCall, SeveralCall, Slice, Then,
-    quantised_bytes,
+    Buffer, Error, ExpertsCall, Matrix, MixtureCall, Part, Partial, RouteCall, Rows, SettleCall, SeveralCall, Slice,
+    Then, quantised_bytes,
 };
 
 /// Buffers between the kernels.
@@ -166,12 +166,28 @@ impl Several {
         let (normed, chosen, shares) = (mixture.normed.all(), mixture.chosen.all(), mixture.shares.all());
         self.settle(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
         let (scores, arrived) = (mixture.scores.all(), self.arrived.all());
-        net.kernels.route(&RouteCall { input: normed, rows, router, count, used, scores, arrived, chosen, shares })?;
+        let (input, norm) = (x.0, (&layer.feed_forward_norm, net.config.epsilon));
+        net.kernels.route(&RouteCall { input, norm, rows, router, count, used, scores, arrived, chosen, shares })?;
         let (matrix, up) = (&layer.gate, Some(&layer.up));
         let (input, output) = (normed, gated);
         net.kernels.experts(&ExpertsCall { matrix, up, count, chosen, used, rows, input, output })?;
         let (matrix, output) = (&layer.down, self.sums.all());
         net.kernels.experts(&ExpertsCall { matrix, up: None, count, chosen, used, rows, input: gated, output })?;
         Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used)) })
+    }
+
+    /// The same for the one row of a program, added to the residual.
+    pub fn mix(
+        &self,
+        net: &Net,
+        x: Slice<'_, f32>,
+        layer: &Layer,
+        router: &Buffer<f32>,
+        gated: Slice<'_, f32>,
+    ) -> Result<(), Error> {
+        let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
+        let (Layer { gate, up, down, .. }, Experts { count, used }) = (layer, mixture.experts);
+        let norm = (&layer.feed_forward_norm, net.config.epsilon);
+        net.kernels.mixture(&MixtureCall { x, norm, router, count, used, gate, up, down, gated })
     }
 }
