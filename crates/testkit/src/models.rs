@@ -12,6 +12,8 @@ pub struct Tiny {
     pub architecture: &'static str,
     /// Format of all matrices.
     pub format: Format,
+    /// Elements between gate and down.
+    pub feed_forward: usize,
     /// `rope.scaling.type` and its factor.
     pub scaling: Option<(&'static str, f32)>,
     /// Seed of the weights.
@@ -33,7 +35,7 @@ pub const CONTEXT: usize = 2048;
 
 impl Default for Tiny {
     fn default() -> Tiny {
-        Tiny { architecture: "llama", format: Format::F32, scaling: None, seed: 1 }
+        Tiny { architecture: "llama", format: Format::F32, feed_forward: FEED_FORWARD, scaling: None, seed: 1 }
     }
 }
 
@@ -50,7 +52,7 @@ impl Tiny {
             .meta(key("attention.head_count_kv"), count(KV_HEADS))
             .meta(key("attention.key_length"), count(HEAD))
             .meta(key("attention.value_length"), count(HEAD))
-            .meta(key("feed_forward_length"), count(FEED_FORWARD))
+            .meta(key("feed_forward_length"), count(self.feed_forward))
             .meta(key("context_length"), count(CONTEXT))
             .meta(key("vocab_size"), count(VOCAB))
             .meta(key("rope.freq_base"), Value::F32(10_000.0))
@@ -72,7 +74,7 @@ impl Tiny {
         if self.architecture == "qwen3moe" {
             let w = tensors.writer.meta(key("expert_count"), count(EXPERTS));
             tensors.writer = w.meta(key("expert_used_count"), count(2));
-            let w = tensors.writer.meta(key("expert_feed_forward_length"), count(FEED_FORWARD));
+            let w = tensors.writer.meta(key("expert_feed_forward_length"), count(self.feed_forward));
             tensors.writer = w;
         }
         tensors.writer
@@ -99,13 +101,13 @@ impl Tiny {
         t.norm(&name("ffn_norm.weight"), WIDTH);
         if self.architecture == "qwen3moe" {
             t.stacked(&name("ffn_gate_inp.weight"), 1, EXPERTS, WIDTH, Format::F32);
-            t.stacked(&name("ffn_gate_exps.weight"), EXPERTS, FEED_FORWARD, WIDTH, self.format);
-            t.stacked(&name("ffn_up_exps.weight"), EXPERTS, FEED_FORWARD, WIDTH, self.format);
-            t.stacked(&name("ffn_down_exps.weight"), EXPERTS, WIDTH, FEED_FORWARD, self.format);
+            t.stacked(&name("ffn_gate_exps.weight"), EXPERTS, self.feed_forward, WIDTH, self.format);
+            t.stacked(&name("ffn_up_exps.weight"), EXPERTS, self.feed_forward, WIDTH, self.format);
+            t.stacked(&name("ffn_down_exps.weight"), EXPERTS, WIDTH, self.feed_forward, self.format);
         } else {
-            t.matrix(&name("ffn_gate.weight"), FEED_FORWARD, WIDTH);
-            t.matrix(&name("ffn_up.weight"), FEED_FORWARD, WIDTH);
-            t.matrix(&name("ffn_down.weight"), WIDTH, FEED_FORWARD);
+            t.matrix(&name("ffn_gate.weight"), self.feed_forward, WIDTH);
+            t.matrix(&name("ffn_up.weight"), self.feed_forward, WIDTH);
+            t.matrix(&name("ffn_down.weight"), WIDTH, self.feed_forward);
         }
     }
 }
