@@ -51,6 +51,10 @@ pub struct KernelsOptions {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
+    /// Elements of the residual stream.
+    pub columns: usize,
+    /// Whether there are mixtures of experts.
+    pub experts: bool,
     /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
     pub multiprocessors: usize,
     /// Whether a [`Program`] notes when its phases begin and end.
@@ -109,6 +113,10 @@ impl KernelsOptions {
                 let feeders = format!("FEEDERS={}", program::FEEDERS);
                 let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned(), feeders];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
+                // What a model has no use for costs the others registers and room in the instruction cache.
+                formats.push(format!("MIXED={}", u32::from(self.experts)));
+                let wide = self.columns > products::WARPS * pack::CHUNK_COLUMNS;
+                formats.extend(wide.then(|| "WIDE_NORM=1".to_owned()));
                 formats.into_iter().chain(ring).chain(attention).collect()
             }
         }

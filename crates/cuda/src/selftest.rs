@@ -41,7 +41,16 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
     let multiprocessors = device.facts().multiprocessors as usize;
     let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
     for (head, heads, kv_heads) in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
-        let options = KernelsOptions { formats: formats.clone(), head, heads, kv_heads, multiprocessors, times: false };
+        let options = KernelsOptions {
+            formats: formats.clone(),
+            head,
+            heads,
+            kv_heads,
+            columns: 0,
+            experts: false,
+            multiprocessors,
+            times: false,
+        };
         let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
         if outcomes.is_empty() {
             for &format in &formats {
@@ -63,7 +72,16 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
     let multiprocessors = device.facts().multiprocessors as usize;
-    let options = KernelsOptions { formats, head: 128, heads: 12, kv_heads: 2, multiprocessors, times: false };
+    let options = KernelsOptions {
+        formats,
+        head: 128,
+        heads: 12,
+        kv_heads: 2,
+        columns: 0,
+        experts: false,
+        multiprocessors,
+        times: false,
+    };
     let mut outcomes = Vec::new();
     let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
     test.several_of_all(&mut outcomes)?;

@@ -50,8 +50,10 @@ fn every_kernel_compiles_for_every_architecture() {
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
     let check = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), architecture: &str| {
-        let options =
-            KernelsOptions { formats: formats.to_vec(), head, heads, kv_heads, multiprocessors: 132, times: false };
+        // With 32 heads it is a mixture of experts and wider than a norm is for one super-block per warp.
+        let (columns, experts, formats) = (heads * 160, heads == 32, formats.to_vec());
+        let (multiprocessors, times) = (132, false);
+        let options = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
         let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
     };

@@ -61,7 +61,10 @@ fn every_architecture_and_format_agrees_with_the_cpu() {
     let prompt = tokens(100);
     let formats = FORMATS.map(|format| ("llama", format)).into_iter();
     for (architecture, format) in formats.chain(["qwen2", "qwen3"].map(|a| (a, Format::Q4_K))) {
-        let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, feed_forward: WIDE, ..Tiny::default() }) else { return };
+        let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, feed_forward: WIDE, ..Tiny::default() })
+        else {
+            return;
+        };
         let expected = read(&mut cpu, &prompt, &[100]);
         for pieces in [&[1][..], &[5], &[32], &[100], &[64, 1]] {
             let error = normalised_error(&read(&mut card, &prompt, pieces), &expected);

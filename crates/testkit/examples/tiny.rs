@@ -7,7 +7,7 @@ fn main() -> std::io::Result<()> {
     let folder = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".into()));
     for architecture in ["llama", "qwen2", "qwen3", "qwen3moe"] {
         for (name, scaling) in [("plain", None), ("linear", Some(("linear", 4.0))), ("yarn", Some(("yarn", 4.0)))] {
-            let tiny = Tiny { architecture, scaling, format: Format::F32, seed: 1 };
+            let tiny = Tiny { architecture, scaling, ..Tiny::default() };
             tiny.writer().write(&folder.join(format!("{architecture}-{name}.gguf")))?;
         }
     }

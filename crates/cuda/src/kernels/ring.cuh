@@ -130,7 +130,7 @@ __device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* st
             u32 supers = s.supers, first = f.part * s.width, last = min(first + s.width, supers), tile = f.tile;
             f.tile += s.groups;
             const u8* start = s.weights;
-            if (s.matrix_tiles == 0) {
+            if (MIXED && s.matrix_tiles == 0) {
                 const List& list = *(const List*)s.second;
                 u32 which = first / list.supers;
                 supers = list.supers, first -= which * supers, last -= which * supers, start = list.starts[which];
@@ -148,9 +148,31 @@ __device__ __forceinline__ bool next_tile(Feeder& f, u32 warp, const Stretch* st
 // Warps that feed; each lane fills the ring of one warp that computes, dealt out so that few lanes are at it in each.
 #define WEIGHT_FEEDERS 3
 
-// One of them. `known` says how many phases' weights are; `full` and `empty` are barriers of all slots.
+// One of them. `full` and `empty` are barriers of all slots.
 __device__ __forceinline__ void
-feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 known, u32 data, u32 full, u32 empty) {
+feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 data, u32 full, u32 empty) {
+    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
+    u64 policy = pass_through();
+    Feeder f = {};
+    bool more = warp < PRODUCT_WARPS && next_tile(f, warp, stretches, count);
+    while (__any_sync(FULL, more)) {
+        u32 place = warp * DEPTH + slot;
+        bool free = more && barrier_passed(empty + place * 8, parity);
+        // Looking all the time would take instructions from the warps that compute.
+        if (!__any_sync(FULL, free)) __nanosleep(40);
+        if (!free) continue;
+        u32 bytes = min(f.stage, (u32)(f.end - f.from));
+        barrier_expect(full + place * 8, bytes);
+        fetch(data + place * STAGE_BYTES, f.from, bytes, full + place * 8, policy);
+        f.from += bytes;
+        if (++slot == DEPTH) slot = 0, parity ^= 1;
+        if (f.from == f.end) more = next_tile(f, warp, stretches, count);
+    }
+}
+
+// The same where weights depend on a choice: `known` says of how many phases they are known.
+__device__ __forceinline__ void
+feed_chosen(u32 feeder, const Stretch* stretches, u32 count, u32 known, u32 data, u32 full, u32 empty) {
     u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
     u64 policy = pass_through();
     Feeder f = {};
@@ -172,7 +194,6 @@ feed_weights(u32 feeder, const Stretch* stretches, u32 count, u32 known, u32 dat
             f.from += bytes, fed = true;
             if (++slot == DEPTH) slot = 0, parity ^= 1;
         }
-        // Looking all the time would take instructions from the warps that compute.
         if (!__any_sync(FULL, fed)) __nanosleep(40);
     }
 }

@@ -144,7 +144,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u32 feeder = warp - PRODUCT_WARPS;
         if (feeder < WEIGHT_FEEDERS) {
             u32 data = shared_address(shared + p.ring_offset);
-            feed_weights(feeder, stretches, p.count, shared_address(&choice.known), data, shared_address(full), shared_address(empty));
+            u32 known = shared_address(&choice.known), fulls = shared_address(full), empties = shared_address(empty);
+            if (MIXED) feed_chosen(feeder, stretches, p.count, known, data, fulls, empties);
+            else feed_weights(feeder, stretches, p.count, data, fulls, empties);
         } else if (own % WARP == 0) {
             feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
         }
@@ -172,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             __syncwarp();
             if (lane == 0) saved[warp].brought = normed;
         }
-        if (own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
+        if (MIXED && own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
             const Entry& next = entries[(phase + 1) % ENTRIES];
             barrier_wait(shared_address(entry_full + (phase + 1) % ENTRIES), (phase + 1) / ENTRIES & 1);
             if (next.job.kind == OP_ROUTE) foresee_router(next.op.mixture, next.job.columns);
@@ -180,8 +182,8 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u32 launches = saved[warp].launches;
         Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
                      (float*)(shared + p.norm_offset)};
-        if ((kind >= OP_STORE && kind <= OP_LOGITS) || kind == OP_EXPERTS || kind == OP_MIX) {
-            if (kind == OP_EXPERTS) {
+        if ((kind >= OP_STORE && kind <= OP_LOGITS) || (MIXED && (kind == OP_EXPERTS || kind == OP_MIX))) {
+            if (MIXED && kind == OP_EXPERTS) {
                 // The row is ready since the phase before.
                 together();
                 token_choose(e.job, e.op.mixture, choice, stretches + phase, launches * p.count + phase, times);
@@ -190,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
                          shared_address(empty + warp * DEPTH), saved[warp].taken};
             token_product(e.job, stretches[phase], room, ring, choice, launches, times);
             if (lane == 0) saved[warp].taken = ring.taken;
-        } else if (kind == OP_ROUTE) {
+        } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {

@@ -410,7 +410,7 @@ struct Room {
 __device__ __forceinline__ void
 finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_before) {
     u32 kind = job.kind, rows = job.rows, slices = job.slices, quarter = threadIdx.x % 4;
-    bool gated = kind == OP_GATE || kind == OP_EXPERTS;
+    bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
     u64 best = 0;
 #pragma unroll 1
     for (u32 first = 0; first < rows; first += PRODUCT_THREADS / 4) {
@@ -451,9 +451,9 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     // What the end of the phase needs is asked for first.
     bool has_row = own < job.rows;
     float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
-    u32 own_before = has_row && (kind == OP_ADD || kind == OP_MIX) ? look(job.output + job.place + own) : 0;
+    u32 own_before = has_row && (kind == OP_ADD || (MIXED && kind == OP_MIX)) ? look(job.output + job.place + own) : 0;
     u32 input = input_mark(job, launches);
-    if (kind == OP_EXPERTS) {
+    if (MIXED && kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
     } else if (!job.norm) prepare_plain(job, input, room.x, times);
 #ifdef WIDE_NORM
@@ -468,6 +468,6 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
 #undef WORK
     together();
     note(times, 4);
-    if (kind == OP_MIX) finish_mix(job, room.partial, choice, own_before, mark);
+    if (MIXED && kind == OP_MIX) finish_mix(job, room.partial, choice, own_before, mark);
     else finish_rows(job, room, mark, own_bias, own_before);
 }

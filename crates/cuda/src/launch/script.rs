@@ -14,8 +14,8 @@ use kernels::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes that a warp fetches at once: three chunks of four bits, two of six, one of eight.
-pub(super) const STAGE_BYTES: usize = 1728;
+/// Bytes that a warp fetches at once: four chunks of four bits, three of six, two of eight.
+pub(super) const STAGE_BYTES: usize = 2560;
 /// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
 pub(super) const WIDTH_MAX: usize = 3;
 /// Bytes of a quantised super-block of input, with its facts.

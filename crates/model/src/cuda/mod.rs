@@ -114,7 +114,8 @@ impl CudaModel {
         let Config { head, heads, kv_heads, layers, .. } = config;
         let formats = weights.formats();
         let multiprocessors = device.facts().multiprocessors as usize;
-        let wanted = KernelsOptions { formats, head, heads, kv_heads, multiprocessors, times: options.times };
+        let (columns, experts, times) = (config.embedding, config.experts.is_some(), options.times);
+        let wanted = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
         let kernels = Kernels::new(&device, wanted)?;
         source.fill(&kernels, &weights)?;
         let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
