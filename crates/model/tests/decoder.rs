@@ -166,7 +166,7 @@ fn tiny_models_equal_llama_cpp() {
         let name = |key: &str| golden[key].as_str().unwrap();
         let architecture = ARCHITECTURES.into_iter().find(|a| *a == name("architecture")).unwrap();
         let scaling = [("linear", 4.0), ("yarn", 4.0)].into_iter().find(|(kind, _)| *kind == name("scaling"));
-        let tiny = Tiny { architecture, scaling, format: Format::F32, seed: 1 };
+        let tiny = Tiny { architecture, scaling, format: Format::F32, ..Tiny::default() };
         let mut model = load(&tiny, options(Kernels::best().unwrap()));
         let logits = read(&mut model, &tokens(600), &[200]);
         let expected: Vec<f32> =
