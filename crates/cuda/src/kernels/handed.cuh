@@ -60,9 +60,8 @@ __device__ __forceinline__ void values_of(const Eight& e, float* v) {
     v[4] = value_of(e.b.x), v[5] = value_of(e.b.y), v[6] = value_of(e.b.z), v[7] = value_of(e.b.w);
 }
 
-// Looks until all eight are there. One lane looking for all of its warp would spare the memory and was 1 % slower.
-__device__ __forceinline__ void settle_8(const u32* own, u32 mark, float* v) {
-    Eight e = look_8(own);
+// Looks again until all eight are there. One lane looking for all of its warp would spare the memory and was 1 % slower.
+__device__ __forceinline__ void settle_8(Eight e, const u32* own, u32 mark, float* v) {
     while (apart_from(e, mark)) e = look_8(own);
     values_of(e, v);
 }

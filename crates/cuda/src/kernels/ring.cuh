@@ -205,16 +205,15 @@ struct Ring {
     u32 taken;             // Stages, ever.
 };
 
-// Waits for the stage after `ahead` others.
-__device__ __forceinline__ const u8* ring_wait(const Ring& r, u32 ahead) {
-    u32 stage = r.taken + ahead, slot = stage % DEPTH;
-    barrier_wait(r.full + slot * 8, stage / DEPTH & 1);
+__device__ __forceinline__ const u8* ring_wait(const Ring& r) {
+    u32 slot = r.taken % DEPTH;
+    barrier_wait(r.full + slot * 8, r.taken / DEPTH & 1);
     return r.data + slot * STAGE_BYTES;
 }
 
-// The warp has read so many stages.
-__device__ __forceinline__ void ring_next(Ring& r, u32 lane, u32 count) {
+// The warp has read the stage it waited for.
+__device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
     __syncwarp();
-    if (lane < count) barrier_arrive(r.empty + (r.taken + lane) % DEPTH * 8);
-    r.taken += count;
+    if (lane == 0) barrier_arrive(r.empty + r.taken % DEPTH * 8);
+    r.taken++;
 }

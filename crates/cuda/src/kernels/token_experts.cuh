@@ -51,7 +51,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count ? at : columns, columns, r);
     note(times, 1);
     take_norm(room.norm, columns, w);
-    if (at < columns) settle_8(job.input + at, mark, v);
+    if (at < columns) settle_8(look_8(job.input + at), job.input + at, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);

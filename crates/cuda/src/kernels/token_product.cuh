@@ -127,7 +127,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     const u32* own = job.input + at;
     float v[8] = {}, w[8], sum = 0.0f;
     note(times, 1);
-    if (at < columns) settle_8(own, mark, v);
+    if (at < columns) settle_8(look_8(own), own, mark, v);
     __syncwarp();
     note(times, 2);
 #pragma unroll
@@ -160,7 +160,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
         }
         float v[8] = {}, w[8], sum = 0.0f;
         if (at < columns) {
-            settle_8(job.input + at, mark, v);
+            settle_8(look_8(job.input + at), job.input + at, mark, v);
         }
         __syncwarp();
         if (item < 32) {
@@ -179,41 +179,25 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 }
 #endif
 
-// Quantises a row as it is. A warp looks for all of its super-blocks together. Ends with a barrier.
+// Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
 __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
-    constexpr u32 AHEAD = 3, STEP = PRODUCT_WARPS * SUPER;
-    u32 lane = own_lane(), supers = job.supers, columns = job.columns;
+    constexpr u32 STEP = PRODUCT_WARPS * SUPER;
+    u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = threadIdx.x / WARP;
+    u32 at = item * SUPER + lane * 8;
+    const u32* own = job.input + at;
+    Eight seen = {};
+    if (at < columns) seen = look_8(own);
+    note(times, 1);
 #pragma unroll 1
-    for (u32 first = threadIdx.x / WARP; first < supers; first += AHEAD * PRODUCT_WARPS) {
-        u32 at = first * SUPER + lane * 8;
-        const u32* own = job.input + at;
-        Eight seen[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            // What is not there is taken for something that has come.
-            seen[i] = {make_uint4(mark, mark, mark, mark), make_uint4(mark, mark, mark, mark)};
-        }
-        note(times, 1);
-        u32 apart;
-        do {
-            apart = 0;
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                if (at + i * STEP < columns) seen[i] = look_8(own + i * STEP);
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) apart |= apart_from(seen[i], mark);
-        } while (apart);
+    for (; item < supers; item += PRODUCT_WARPS, at += STEP, own += STEP) {
+        Eight next = {};
+        if (at + STEP < columns) next = look_8(own + STEP);
+        float v[8] = {};
+        if (at < columns) settle_8(seen, own, mark, v);
         __syncwarp();
         note(times, 2);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            u32 item = first + i * PRODUCT_WARPS;
-            if (item >= supers) break;
-            float v[8];
-            values_of(seen[i], v);
-            store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
-        }
+        store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
+        seen = next;
     }
     together();
 }
@@ -297,15 +281,8 @@ __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
     return mine + __shfl_xor_sync(FULL, mine, 4);
 }
 
-// One stage of a tile. Where there is no second or third chunk its sum is of whatever stands there, and is left.
-template <int F>
-__device__ __forceinline__ void stage_sums(const u8* chunk, u32 lane, const Columns* columns, float* v) {
-#pragma unroll
-    for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
-}
-
-// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time, because one
-// alone is a chain of loads, products and exchanges that leaves most cycles empty.
+// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
+// cycles and was no faster: the code is twice as long then.
 template <int F>
 __device__ __forceinline__ void stream(const Stretch& s, const Input& x, float* partial, Ring& ring) {
     u32 lane = own_lane(), supers = s.supers, groups = s.groups, tiles = s.tiles;
@@ -314,28 +291,22 @@ __device__ __forceinline__ void stream(const Stretch& s, const Input& x, float* 
     u32 own = lane % 4 / 2 + lane % 2 * 2;
 #pragma unroll 1
     for (u32 part = share.part; part < s.parts; part += PRODUCT_WARPS) {
-        u32 first = part * s.width, count = min((u32)s.width, supers - first), tile = share.group;
+        u32 first = part * s.width, count = min((u32)s.width, supers - first);
         bool keeps = lane % 8 < 4 && own < count;
         Columns columns[WIDTH];
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
         float* out = partial + (first + own) * 4 + lane / 8;
 #pragma unroll 1
-        for (; tile + groups < tiles; tile += 2 * groups) {
-            const u8* one = ring_wait(ring, 0);
-            const u8* two = ring_wait(ring, 1);
-            float v[2][WIDTH];
-            stage_sums<F>(one, lane, columns, v[0]), stage_sums<F>(two, lane, columns, v[1]);
-            float a = deal_out(v[0], lane), b = deal_out(v[1], lane);
-            if (keeps) out[tile * supers * 4] = a, out[(tile + groups) * supers * 4] = b;
-            ring_next(ring, lane, 2);
-        }
-        if (tile < tiles) {
+        for (u32 tile = share.group; tile < tiles; tile += groups) {
+            const u8* chunk = ring_wait(ring);
+            // Where there is no second or third chunk its sum is of whatever stands there, and is left.
             float v[WIDTH];
-            stage_sums<F>(ring_wait(ring, 0), lane, columns, v);
-            float a = deal_out(v, lane);
-            if (keeps) out[tile * supers * 4] = a;
-            ring_next(ring, lane, 1);
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
+            float mine = deal_out(v, lane);
+            if (keeps) out[tile * supers * 4] = mine;
+            ring_next(ring, lane);
         }
         if (s.parts <= PRODUCT_WARPS) break;
     }
@@ -351,13 +322,13 @@ __device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, f
         float sum = 0.0f;
 #pragma unroll 1
         for (u32 super = 0; super < supers; super += STAGE) {
-            const u8* chunk = ring_wait(ring, 0);
+            const u8* chunk = ring_wait(ring);
             u32 end = min(super + STAGE, supers);
 #pragma unroll 3
             for (u32 at = super; at < end; at++, chunk += CHUNK) {
                 sum = chunk_sum<F>(chunk, lane, columns_of(x, at, lane), sum);
             }
-            ring_next(ring, lane, 1);
+            ring_next(ring, lane);
         }
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
