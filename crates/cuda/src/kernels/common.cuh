@@ -39,7 +39,10 @@ __device__ __forceinline__ float2 unpack_halves(u32 both) {
 // A result that a step hands on, without its two lowest bits: where blocks of one kernel hand it to each other these say
 // which result it is (`handed.cuh`). All ways of computing round alike, so they give the same bits.
 __device__ __forceinline__ float rounded(float x) {
-    return __uint_as_float((__float_as_uint(x) + 2) & ~3u);
+    u32 bits = __float_as_uint(x);
+    // What is not a number stays so: one more would carry into the sign.
+    bool is_number = (bits & 0x7fffffff) <= 0x7f800000;
+    return __uint_as_float((is_number ? bits + 2 : bits | 0x00400000) & ~3u);
 }
 
 // The sum of a row's parts, one for each super-block: every fourth in order, then these four. Four lanes can share it.
