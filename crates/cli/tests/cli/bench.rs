@@ -23,6 +23,8 @@ fn figures_have_provenance_and_rows_do_not_change_answers() {
         "step of 4",
         "1 sequences",
         "2 sequences",
+        "1 sequence, temperature 0.8, top-p 0.95",
+        "1 sequence, temperature 1, top-p 1",
         "prompt 200 again",
     ];
     assert_eq!(names, expected);
@@ -31,7 +33,7 @@ fn figures_have_provenance_and_rows_do_not_change_answers() {
     }
     let hash = |i: usize| lines[i]["hash"].as_str().unwrap().to_string();
     assert!(hash(1) == hash(2) && hash(2) == hash(3) && hash(3) == hash(4), "{names:?}");
-    assert!(lines[7]["cached_tokens"].as_u64().unwrap() >= 199);
+    assert!(lines[9]["cached_tokens"].as_u64().unwrap() >= 199);
 }
 
 #[test]
@@ -39,6 +41,19 @@ fn a_peer_that_is_no_program_is_named() {
     pull_small();
     let text = failure(flint(&["bench", "-m", "smollm2-135m", "--peer", "other=/no/such/file"]));
     assert!(text.contains("other") && text.contains("is not a file"), "{text}");
+}
+
+#[test]
+fn random_weights_need_a_card_and_a_known_shape() {
+    pull_small();
+    let run = |shape, device| {
+        let shape = ["--shape", shape, "--random-weights", "--device", device];
+        failure(flint(&[&["run", "-m", "smollm2-135m", "Hello."], &shape[..]].concat()))
+    };
+    let text = run("qwen2.5-coder-1.5b", "cpu");
+    assert!(text.contains("random weights are made on a card"), "{text}");
+    let text = run("qwen", "cuda");
+    assert!(text.contains("there is no shape `qwen`") && text.contains("qwen2.5-coder-7b"), "{text}");
 }
 
 #[test]
