@@ -47,27 +47,37 @@ impl Recording {
 /// A model that computes and says what was recorded.
 pub struct Replayed {
     inner: Box<dyn Backend>,
-    recorded: Vec<Vec<u32>>,
+    script: Script,
 }
 
 impl Replayed {
-    /// Replays all answers of a recording; which one is told by the prompt.
+    /// Replays the answers of a recording, one after the other.
     pub fn new(inner: Box<dyn Backend>, recording: &Recording) -> Replayed {
         let whole = |recorded: &Recorded| [&recorded.prompt[..], &recorded.answer].concat();
-        Replayed { inner, recorded: recording.answers.values().map(whole).collect() }
+        let texts = recording.answers.values().map(whole).collect();
+        Replayed { inner, script: Script { texts, current: 0 } }
     }
+}
 
-    /// What follows the row of each chunk that is wanted. A text is told from another by the tokens at their places, and a
-    /// drafted token that is wrong is followed by whatever the text has there: it is not accepted anyway.
-    fn said(&self, batch: &[Chunk<'_>]) -> Vec<u32> {
+/// Which text is said, and how it goes on.
+struct Script {
+    texts: Vec<Vec<u32>>,
+    /// The one whose prompt was read last.
+    current: usize,
+}
+
+impl Script {
+    /// What follows each row that is wanted. A drafted token that is wrong is followed by whatever the text has there: it is
+    /// not accepted anyway.
+    fn said(&mut self, batch: &[Chunk<'_>]) -> Vec<u32> {
         let mut said = Vec::new();
         for chunk in batch {
             let end = chunk.start + chunk.tokens.len();
-            let alike = |text: &&Vec<u32>| {
-                let there = text.get(chunk.start..end.min(text.len())).unwrap_or_default();
-                there.iter().zip(chunk.tokens).filter(|(a, b)| a == b).count()
-            };
-            let text = self.recorded.iter().max_by_key(alike);
+            if chunk.want != Want::All && chunk.tokens.len() > 1 {
+                let there = |text: &Vec<u32>| text.get(chunk.start..end) == Some(chunk.tokens);
+                self.current = self.texts.iter().position(there).unwrap_or(self.current);
+            }
+            let text = self.texts.get(self.current);
             let next = |position: usize| text.and_then(|text| text.get(position + 1)).copied().unwrap_or(0);
             match chunk.want {
                 Want::Nothing => {}
@@ -87,7 +97,7 @@ impl Backend for Replayed {
     fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
         self.inner.forward(batch, logits)?;
         let vocab = self.inner.info().vocab;
-        for (row, token) in logits.chunks_exact_mut(vocab).zip(self.said(batch)) {
+        for (row, token) in logits.chunks_exact_mut(vocab).zip(self.script.said(batch)) {
             row[token as usize] = f32::MAX;
         }
         Ok(())
@@ -96,7 +106,7 @@ impl Backend for Replayed {
     fn pick(&mut self, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<bool, BackendError> {
         let picked = self.inner.pick(batch, picks)?;
         if picked {
-            *picks = self.said(batch);
+            *picks = self.script.said(batch);
         }
         Ok(picked)
     }
@@ -111,5 +121,23 @@ impl Backend for Replayed {
 
     fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError> {
         self.inner.import_block(block, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_whose_prompt_was_read_goes_on() {
+        let mut script = Script { texts: vec![vec![1, 2, 3, 9, 9, 9], vec![1, 2, 4, 5, 9, 7]], current: 0 };
+        let mut say = |tokens: &[u32], start, want| script.said(&[Chunk { tokens, start, blocks: &[], want }]);
+        assert_eq!(say(&[1, 2, 4], 0, Want::Last), [5]);
+        assert_eq!(say(&[5], 3, Want::Last), [9]);
+        // Both texts have this token here.
+        assert_eq!(say(&[9], 4, Want::Last), [7]);
+        // A wrong draft is answered by the text.
+        assert_eq!(say(&[5, 8, 8], 3, Want::All), [9, 7, 0]);
+        assert_eq!(say(&[2, 3], 1, Want::Last), [9]);
     }
 }
