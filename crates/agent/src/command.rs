@@ -7,11 +7,34 @@ pub struct Prompt {
     pub text: String,
     /// A part of a file the user pointed at: path, first and last line (from 1).
     pub selection: Option<(std::path::PathBuf, usize, usize)>,
+    /// The check that is to succeed and does not yet.
+    pub failing: Option<Failing>,
 }
 
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), selection: None }
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+}
+
+/// A command that fails as things stand, and the end of what it says about that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The shell line.
+    pub command: String,
+    /// A few hundred tokens of its output.
+    pub output: String,
+}
+
+/// Bytes of a failing command's output that a model is shown: the failed assertion and the calls that led to it.
+const FAILING_BYTES_MAX: usize = 1_200;
+
+impl Failing {
+    /// Keeps of `output` what helps. Paths below `root` become relative, as the files are shown.
+    pub fn new(command: &str, output: &str, root: &std::path::Path) -> Self {
+        let output = output.replace(&format!("{}/", root.display()), "");
+        let output = crate::tools::bounded(output.trim_end(), FAILING_BYTES_MAX);
+        Self { command: command.to_owned(), output }
     }
 }
 

@@ -29,7 +29,7 @@ pub mod tool_loop;
 pub mod tools;
 pub mod turn;
 
-pub use command::{Command, Decision, Prompt, RewindWhat, Style};
+pub use command::{Command, Decision, Failing, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,

@@ -48,6 +48,12 @@ impl Sampling {
         let temperature = if candidate == 1 { first } else { first.max(0.8) };
         Self { temperature, top_p: if candidate == 1 { 1.0 } else { 0.95 }, seed: candidate as u64 }
     }
+
+    /// Of another answer for the same candidate, because the one it got changed nothing.
+    pub fn anew(self) -> Self {
+        let temperature = self.temperature.max(crate::pair::FRESH_TEMPERATURE);
+        Self { temperature, seed: self.seed + COUNT_MAX as u64, ..self }
+    }
 }
 
 /// What a model wrote for a candidate.

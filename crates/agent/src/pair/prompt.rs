@@ -5,7 +5,7 @@
 //! it fixes 17, and with the same sentence behind the task instead of in the system message 19. What it says before the
 //! code it invents, and then follows.
 
-use crate::command::Prompt;
+use crate::command::{Failing, Prompt};
 use crate::context::{Gathered, Shown, files};
 
 /// How to answer a task about something that is wrong, in the last words of the message.
@@ -28,11 +28,13 @@ pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
     for file in &gathered.fresh {
         message += &shown(file);
     }
+    if let Some(Failing { command, output }) = &prompt.failing {
+        message += &format!("`{command}` fails:\n{}\n", fenced("", output));
+    }
     message += prompt.text.trim();
     if let Some((path, first, last)) = &prompt.selection {
         message += &format!("\nThis is about lines {first} to {last} of {}:\n", path.display());
-        let files = gathered.fresh.iter().chain(&gathered.known);
-        if let Some(file) = files.into_iter().find(|file| file.path == *path) {
+        if let Some(file) = gathered.files().find(|file| file.path == *path) {
             let lines = file.text.lines().skip(first.saturating_sub(1)).take(last.saturating_sub(*first) + 1);
             message += &fenced(files::language(path), &lines.collect::<Vec<_>>().join("\n"));
         }

@@ -34,6 +34,9 @@ pub struct FixArgs {
     /// Use `flint try` with this many candidates and the tests as check, instead of `flint exec`
     #[arg(long = "try", value_name = "N")]
     candidates: Option<usize>,
+    /// Give the tests to `flint exec` as its check, so that the model reads what they say before it answers, once
+    #[arg(long, conflicts_with = "candidates")]
+    check: bool,
     /// At most this many tasks
     #[arg(long)]
     limit: Option<usize>,
@@ -172,11 +175,11 @@ impl<'a> Partner<'a> {
         let mut command = self.flint(&folder);
         match self.args.candidates {
             None => command.args(["exec", "--json"]),
-            Some(count) => {
-                let check = self.language.check();
-                command.args(["try", "--json", "--apply", "-n", &count.to_string(), "--check", check])
-            }
+            Some(count) => command.args(["try", "--json", "--apply", "-n", &count.to_string()]),
         };
+        if self.args.check || self.args.candidates.is_some() {
+            command.args(["--check", self.language.check()]);
+        }
         command.args(["--ephemeral", "-m", &self.args.model]);
         for setting in &self.args.config {
             command.args(["-c", setting]);
@@ -298,15 +301,17 @@ impl Results {
         let passed = count(&|line| line["passed"] == true);
         let mut seconds: Vec<f64> = self.lines.values().filter_map(|line| line["seconds"].as_f64()).collect();
         seconds.sort_by(f64::total_cmp);
+        let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
         let share = 100.0 * passed as f64 / total.max(1) as f64;
         json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
-            "model": args.model, "try": args.candidates, "docstring": args.docstring, "tasks": total, "passed": passed,
+            "model": args.model, "try": args.candidates, "check": args.check, "docstring": args.docstring, "tasks": total, "passed": passed,
             "pass@1 %": (share * 10.0).round() / 10.0,
             "applied": count(&|line| line["outcome"] == "applied"),
             "unchanged": count(&|line| line["outcome"] == "unchanged"),
             "reported": count(&|line| line["outcome"] == "reported"),
             "neither": count(&|line| line["outcome"] == "silent"),
-            "seconds p50": seconds.get(seconds.len() / 2), "seconds max": seconds.last(),
+            "seconds mean": (mean * 1e3).round() / 1e3, "seconds p50": seconds.get(seconds.len() / 2),
+            "seconds max": seconds.last(),
             "cpu": crate::doctor::machine::cpu_name(), "cores": crate::load::cores()})
     }
 }
