@@ -4,6 +4,7 @@
 //! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
+mod apart;
 mod edit;
 mod figures;
 mod fix;
