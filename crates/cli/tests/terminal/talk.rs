@@ -139,6 +139,20 @@ fn another_size_is_drawn_whole_while_the_model_talks() {
 }
 
 #[test]
+fn a_key_that_comes_with_another_size_is_read_at_once() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&[]);
+    let mut written = String::from("› ");
+    for round in 0..40u16 {
+        let letter = char::from(b'a' + (round % 26) as u8);
+        written.push(letter);
+        screen.resize(100 - round % 2, 24 + round % 3);
+        screen.keys(&letter.to_string());
+        screen.wait("the letter, without another key after it", |text| text.contains(&written));
+    }
+}
+
+#[test]
 fn plain_mode_speaks_in_lines() {
     let place = Place::new(SMALL);
     let screen = place.flint_with(&["--plain", "-c", "max_output_tokens=30"], &[("NO_COLOR", "1")], (80, 24));
