@@ -1,5 +1,7 @@
 //! What a person can tell the partner. One closed list, so that a screen, a script and a test say the same things.
 
+use crate::failing::Failing;
+
 /// What the user wrote, and what it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
@@ -14,27 +16,6 @@ pub struct Prompt {
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
-    }
-}
-
-/// A command that fails as things stand, and the end of what it says about that.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
-    /// The shell line.
-    pub command: String,
-    /// A few hundred tokens of its output.
-    pub output: String,
-}
-
-/// Bytes of a failing command's output that a model is shown: the failed assertion and the calls that led to it.
-const FAILING_BYTES_MAX: usize = 1_200;
-
-impl Failing {
-    /// Keeps of `output` what helps. Paths below `root` become relative, as the files are shown.
-    pub fn new(command: &str, output: &str, root: &std::path::Path) -> Self {
-        let output = output.replace(&format!("{}/", root.display()), "");
-        let output = crate::tools::bounded(output.trim_end(), FAILING_BYTES_MAX);
-        Self { command: command.to_owned(), output }
     }
 }
 

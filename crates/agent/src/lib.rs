@@ -17,6 +17,7 @@ pub mod diff;
 pub mod edit;
 mod errands;
 mod event;
+pub mod failing;
 pub mod history;
 pub mod instructions;
 pub mod local;
@@ -29,9 +30,10 @@ pub mod tool_loop;
 pub mod tools;
 pub mod turn;
 
-pub use command::{Command, Decision, Failing, Prompt, RewindWhat, Style};
+pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,
 };
+pub use failing::Failing;
 pub use partner::{Partner, PartnerOptions};

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use agent::failing::talkative_python;
 use agent::sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
 use agent::{Command, Decision, Event, Failing, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
@@ -136,6 +137,8 @@ struct Check {
     typed: bool,
     root: PathBuf,
     policy: Policy,
+    /// Where the partner keeps its own.
+    state: PathBuf,
 }
 
 impl Check {
@@ -143,13 +146,14 @@ impl Check {
         let command = args.check.clone().or_else(|| options.config.config.check.clone())?;
         let root = options.root.clone();
         let policy = options.config.sandbox_policy(&root);
-        Some(Self { command, typed: args.check.is_some(), root, policy })
+        Some(Self { command, typed: args.check.is_some(), root, policy, state: options.state.clone() })
     }
 
     /// What it says before the edits, for the model; none when it succeeds or takes too long.
     async fn failing(&self) -> anyhow::Result<Option<Failing>> {
         let mut said = Vec::new();
-        let ended = self.run(BEFORE_TIMEOUT, |bytes| {
+        let python = talkative_python(&self.state.join("tries").join("python"))?;
+        let ended = self.run(BEFORE_TIMEOUT, Some(python), |bytes| {
             said.extend_from_slice(&bytes[..bytes.len().min(SAID_BYTES_MAX.saturating_sub(said.len()))]);
             Ok(())
         });
@@ -160,13 +164,14 @@ impl Check {
     }
 
     async fn succeeds(&self) -> anyhow::Result<bool> {
-        Ok(self.run(CHECK_TIMEOUT, |bytes| std::io::stderr().write_all(bytes)).await?.ok())
+        Ok(self.run(CHECK_TIMEOUT, None, |bytes| std::io::stderr().write_all(bytes)).await?.ok())
     }
 
     /// Runs it in the sandbox. Where there is none, only a command that was typed is run without.
     async fn run(
         &self,
         timeout: Duration,
+        variable: Option<(String, String)>,
         mut heard: impl FnMut(&[u8]) -> std::io::Result<()>,
     ) -> anyhow::Result<Ended> {
         let sandbox = Sandbox::detect();
@@ -179,6 +184,7 @@ impl Check {
         };
         let mut spec = CommandSpec::shell(command, &self.root);
         spec.timeout = Some(timeout);
+        spec.env.extend(variable);
         let mut running = sandbox.spawn(&spec, policy)?;
         while let Some(output) = running.next().await {
             let (Output::Stdout(bytes) | Output::Stderr(bytes)) = output;

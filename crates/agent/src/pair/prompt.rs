@@ -6,8 +6,9 @@
 //! code it invents, and then follows. Left to itself it copies what it was shown, bug included; told to write the function
 //! anew it fixes 22, and at temperature 0.8 70 % of the answers are right instead of 58 %.
 
-use crate::command::{Failing, Prompt};
+use crate::command::Prompt;
 use crate::context::{Gathered, Shown, files};
+use crate::failing::Failing;
 
 /// How to answer a task about something that is wrong, in the last words of the message.
 const HOW_REPAIR: &str = "Write the function anew. Reply with one code block that holds the whole corrected function and \
@@ -22,6 +23,9 @@ const HOW_WHOLE: &str = "Reply with one code block that holds the whole new file
 
 /// How to answer when nothing is to be changed.
 const HOW_QUESTION: &str = "Answer in a few words.";
+
+/// How to answer when the person wants to read at length.
+const HOW_LENGTHY: &str = "Answer in words, without code.";
 
 /// The message of a turn: files, then the task, then how to answer.
 pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
@@ -45,6 +49,7 @@ pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
     }
     message += "\n\n";
     message += match Task::of(&prompt.text) {
+        Task { question: true, lengthy: true, .. } => HOW_LENGTHY,
         Task { question: true, .. } => HOW_QUESTION,
         Task { whole_file: true, .. } => HOW_WHOLE,
         Task { repair: true, .. } => HOW_REPAIR,
@@ -73,6 +78,8 @@ fn fenced(language: &str, text: &str) -> String {
 pub struct Task {
     /// It is answered in words, and no file is changed.
     pub question: bool,
+    /// Words for an answer are not to be spared.
+    pub lengthy: bool,
     /// The answer is to be a whole file.
     pub whole_file: bool,
     /// Something is wrong and is to be put right.
@@ -80,6 +87,9 @@ pub struct Task {
     /// Something is to go away, so a shorter file is no mistake.
     pub removal: bool,
 }
+
+const LENGTHY: [&str; 9] =
+    ["long", "length", "detail", "details", "detailed", "thoroughly", "depth", "paragraphs", "story"];
 
 const WHOLE_FILE: [&str; 4] = ["whole file", "entire file", "complete file", "full file"];
 
@@ -95,6 +105,7 @@ impl Task {
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         Self {
             question: is_question(text),
+            lengthy: lower.split(|letter: char| !letter.is_alphanumeric()).any(|word| LENGTHY.contains(&word)),
             whole_file: says(&WHOLE_FILE),
             repair: says(&REPAIR),
             removal: says(&REMOVAL),
@@ -159,6 +170,7 @@ mod tests {
         let message = message(&Gathered::default(), &prompt);
         assert_eq!(message, format!("`make` fails:\n```\na.py:1: assert f(1) == 2\n```\n\nFix f.\n\n{HOW_REPAIR}"));
         assert!(Task::of("Fix the bug and write the whole file.").whole_file);
+        assert!(Task::of("Explain cart.py in detail.").lengthy && !Task::of("What belongs to a cart?").lengthy);
     }
 
     #[test]
