@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Scratch, put};
 use crate::CandidateState;
 use crate::edit::Written as NewFile;
-use crate::failing::{Failing, talkative_python};
+use crate::failing::Failing;
 use crate::tools::{Commands, bounded};
 
 /// Bytes of output kept of each check.
@@ -89,7 +89,7 @@ impl Checker {
             }
         }
         for step in self.steps(root, &files) {
-            let ran = match self.run(root, &step, self.timeout, None).await {
+            let ran = match self.run(root, &step, self.timeout).await {
                 Ok(ran) => ran,
                 Err(why) => return Verdict::not_checked(files, why),
             };
@@ -117,27 +117,19 @@ impl Checker {
         let from = workspace.to_owned();
         let scratch = tokio::task::spawn_blocking(move || Scratch::copy(&from, place)).await.ok()?.ok()?;
         let step = Step { name: "check", line, folder: PathBuf::new() };
-        let python = talkative_python(&self.build.with_file_name("python")).ok()?;
-        let ran = self.run(scratch.root(), &step, self.timeout.min(BEFORE_TIMEOUT), Some(python)).await.ok()?;
+        let ran = self.run(scratch.root(), &step, self.timeout.min(BEFORE_TIMEOUT)).await.ok()?;
         let failed = ran.exit_code.is_some_and(|code| code != 0) && !ran.output.trim().is_empty();
         failed.then(|| Failing::new(&step.line, &ran.output, scratch.root()))
     }
 
     async fn succeeds(&self, root: &Path, line: &str) -> bool {
         let step = Step { name: "format", line: line.to_owned(), folder: PathBuf::new() };
-        self.run(root, &step, self.timeout, None).await.is_ok_and(|ran| ran.exit_code == Some(0))
+        self.run(root, &step, self.timeout).await.is_ok_and(|ran| ran.exit_code == Some(0))
     }
 
-    async fn run(
-        &self,
-        root: &Path,
-        step: &Step,
-        timeout: Duration,
-        variable: Option<(String, String)>,
-    ) -> Result<crate::tools::Ran, String> {
+    async fn run(&self, root: &Path, step: &Step, timeout: Duration) -> Result<crate::tools::Ran, String> {
         let build = self.build.display().to_string();
-        let mut variables = vec![("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
-        variables.extend(variable.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let variables = [("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
         let writable = [root, self.build.as_path()];
         self.commands.run_in(&writable, &root.join(&step.folder), &step.line, &variables, timeout).await
     }

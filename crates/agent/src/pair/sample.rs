@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
 use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, place, settings, unchanged};
-use crate::candidates::{Author, Sampling, Written};
+use crate::candidates::{Author, Sampling, Taken, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};
 use crate::desk::Desk;
@@ -105,7 +105,7 @@ impl Question {
 
 impl Author for Arc<Question> {
     /// Asks until something would change, as a plain turn does. What all of it cost is counted.
-    async fn write(&self, mut sampling: Sampling) -> Result<Written, String> {
+    async fn write(&self, mut sampling: Sampling, taken: &Taken) -> Result<Written, String> {
         let mut prompt = self.prompt.clone();
         let mut usage = Usage::default();
         let mut fresh = 0;
@@ -123,6 +123,10 @@ impl Author for Arc<Question> {
                     fresh += 1;
                     prompt = anew(&self.prompt, &names);
                     sampling = sampling.anew();
+                }
+                Ok(files) if fresh < FRESH_TRIES && !taken.take(&files) => {
+                    fresh += 1;
+                    sampling = sampling.apart();
                 }
                 files => {
                     let files = files.map_err(|failed| failed.why());
