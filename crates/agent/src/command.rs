@@ -1,5 +1,7 @@
 //! What a person can tell the partner. One closed list, so that a screen, a script and a test say the same things.
 
+use crate::failing::Failing;
+
 /// What the user wrote, and what it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
@@ -7,11 +9,13 @@ pub struct Prompt {
     pub text: String,
     /// A part of a file the user pointed at: path, first and last line (from 1).
     pub selection: Option<(std::path::PathBuf, usize, usize)>,
+    /// The check that is to succeed and does not yet.
+    pub failing: Option<Failing>,
 }
 
 impl From<&str> for Prompt {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), selection: None }
+        Self { text: text.to_owned(), ..Self::default() }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod diff;
 pub mod edit;
 mod errands;
 mod event;
+pub mod failing;
 pub mod history;
 pub mod instructions;
 pub mod local;
@@ -34,4 +35,5 @@ pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
     TurnLine, TurnUsage,
 };
+pub use failing::Failing;
 pub use partner::{Partner, PartnerOptions};

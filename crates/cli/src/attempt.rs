@@ -67,7 +67,7 @@ pub fn run(args: TryArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>) -> anyhow::Result<u8> {
-    let prompt = Prompt { text: args.prompt.clone(), selection: None };
+    let prompt = Prompt::from(args.prompt.as_str());
     let count = args.count.map_or(0, usize::from);
     partner.send(Command::Try { count, check: args.check.clone(), prompt }).await;
     let mut shown = Shown { json: args.json, rows: Vec::new(), best: None };

@@ -7,12 +7,13 @@ mod lines;
 mod report;
 
 use std::io::{IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent::sandbox::{CommandSpec, Mode, Output, Policy, Sandbox};
-use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
+use agent::failing::talkative_python;
+use agent::sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
+use agent::{Command, Decision, Event, Failing, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
@@ -26,6 +27,10 @@ const PROMPT_BYTES_MAX: u64 = 4 << 20;
 
 /// How long a check may take; a build and its tests take less.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// How long it may take before the edits, when it only has to say what is wrong, and the bytes of that which are kept.
+const BEFORE_TIMEOUT: Duration = Duration::from_secs(60);
+const SAID_BYTES_MAX: usize = 1 << 20;
 
 /// Arguments of `flint exec`.
 #[derive(Debug, Args)]
@@ -45,7 +50,8 @@ pub struct ExecArgs {
     /// Write the model's last message to this file
     #[arg(short, long = "output-last-message", value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Shell command that must succeed after the edits [default: `check` of the configuration]
+    /// Shell command that must succeed after the edits [default: `check` of the configuration]. When something is to be
+    /// repaired it is run before as well, and the model reads what it says
     #[arg(long, value_name = "CMD")]
     check: Option<String>,
 }
@@ -79,10 +85,11 @@ pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt) -> anyhow::Result<Code> {
-    let check = args.check.clone().or_else(|| options.config.config.check.clone());
-    let root = options.root.clone();
-    let policy = options.config.sandbox_policy(&root);
+async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Prompt) -> anyhow::Result<Code> {
+    let check = Check::new(&args, &options);
+    if let Some(check) = check.as_ref().filter(|_| agent::pair::Task::of(&prompt.text).repair) {
+        prompt.failing = check.failing().await?;
+    }
     let mut follow: Box<dyn Follow> = match args.json {
         true => Box::new(Lines::default()),
         false => Box::new(Report::new()),
@@ -113,9 +120,9 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
             .with_context(|| format!("the message could not be written to {}", path.display()))?;
     }
     let mut code = ran.code();
-    if let Some(command) = check.filter(|_| code == Code::Done) {
-        eprintln!("check: {command}");
-        if !run_check(&command, args.check.is_some(), &root, &policy).await? {
+    if let Some(check) = check.filter(|_| code == Code::Done) {
+        eprintln!("check: {}", check.command);
+        if !check.succeeds().await? {
             eprintln!("the check failed; the edits stay, `git diff` shows them");
             code = Code::CheckFailed;
         }
@@ -123,23 +130,68 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, prompt: Prompt)
     Ok(code)
 }
 
-/// Runs the check in the sandbox. Where there is none, only a command that was typed is run without.
-async fn run_check(command: &str, typed: bool, root: &Path, policy: &Policy) -> anyhow::Result<bool> {
-    let sandbox = Sandbox::detect();
-    let unconfined = Policy::unconfined();
-    let policy = match sandbox.holds(policy) || policy.mode == Mode::DangerFullAccess {
-        true => policy,
-        false if typed => &unconfined,
-        false => bail!("`{command}` comes from the configuration and no sandbox holds it here; give it by --check"),
-    };
-    let mut spec = CommandSpec::shell(command, root);
-    spec.timeout = Some(CHECK_TIMEOUT);
-    let mut running = sandbox.spawn(&spec, policy)?;
-    while let Some(output) = running.next().await {
-        let (Output::Stdout(bytes) | Output::Stderr(bytes)) = output;
-        std::io::stderr().write_all(&bytes)?;
+/// The command that must succeed after the edits.
+struct Check {
+    command: String,
+    /// It was typed, not configured.
+    typed: bool,
+    root: PathBuf,
+    policy: Policy,
+    /// Where the partner keeps its own.
+    state: PathBuf,
+}
+
+impl Check {
+    fn new(args: &ExecArgs, options: &agent::PartnerOptions) -> Option<Self> {
+        let command = args.check.clone().or_else(|| options.config.config.check.clone())?;
+        let root = options.root.clone();
+        let policy = options.config.sandbox_policy(&root);
+        Some(Self { command, typed: args.check.is_some(), root, policy, state: options.state.clone() })
     }
-    Ok(running.end().await?.ok())
+
+    /// What it says before the edits, for the model; none when it succeeds or takes too long.
+    async fn failing(&self) -> anyhow::Result<Option<Failing>> {
+        let mut said = Vec::new();
+        let python = talkative_python(&self.state.join("tries").join("python"))?;
+        let ended = self.run(BEFORE_TIMEOUT, Some(python), |bytes| {
+            said.extend_from_slice(&bytes[..bytes.len().min(SAID_BYTES_MAX.saturating_sub(said.len()))]);
+            Ok(())
+        });
+        let ended = ended.await?;
+        let said = String::from_utf8_lossy(&said);
+        let failed = !ended.ok() && !ended.timed_out && !said.trim().is_empty();
+        Ok(failed.then(|| Failing::new(&self.command, &said, &self.root)))
+    }
+
+    async fn succeeds(&self) -> anyhow::Result<bool> {
+        Ok(self.run(CHECK_TIMEOUT, None, |bytes| std::io::stderr().write_all(bytes)).await?.ok())
+    }
+
+    /// Runs it in the sandbox. Where there is none, only a command that was typed is run without.
+    async fn run(
+        &self,
+        timeout: Duration,
+        variable: Option<(String, String)>,
+        mut heard: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<Ended> {
+        let sandbox = Sandbox::detect();
+        let unconfined = Policy::unconfined();
+        let command = &self.command;
+        let policy = match sandbox.holds(&self.policy) || self.policy.mode == Mode::DangerFullAccess {
+            true => &self.policy,
+            false if self.typed => &unconfined,
+            false => bail!("`{command}` comes from the configuration and no sandbox holds it here; give it by --check"),
+        };
+        let mut spec = CommandSpec::shell(command, &self.root);
+        spec.timeout = Some(timeout);
+        spec.env.extend(variable);
+        let mut running = sandbox.spawn(&spec, policy)?;
+        while let Some(output) = running.next().await {
+            let (Output::Stdout(bytes) | Output::Stderr(bytes)) = output;
+            heard(&bytes)?;
+        }
+        Ok(running.end().await?)
+    }
 }
 
 /// What became of the turn.
@@ -206,5 +258,5 @@ fn prompt(args: &ExecArgs) -> anyhow::Result<Prompt> {
     if text.trim().is_empty() {
         bail!("the prompt is empty");
     }
-    Ok(Prompt { text, selection: None })
+    Ok(Prompt { text, ..Prompt::default() })
 }

@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::put;
+use super::{Scratch, put};
 use crate::CandidateState;
 use crate::edit::Written as NewFile;
+use crate::failing::Failing;
 use crate::tools::{Commands, bounded};
 
 /// Bytes of output kept of each check.
@@ -16,6 +17,9 @@ const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of a failed check that go into the table.
 const TAIL_BYTES_MAX: usize = 2 << 10;
+
+/// How long the check may take before anything was changed; whoever has longer ones should not wait for them twice.
+const BEFORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs checks in copies of a workspace.
 pub struct Checker {
@@ -85,7 +89,7 @@ impl Checker {
             }
         }
         for step in self.steps(root, &files) {
-            let ran = match self.run(root, &step).await {
+            let ran = match self.run(root, &step, self.timeout).await {
                 Ok(ran) => ran,
                 Err(why) => return Verdict::not_checked(files, why),
             };
@@ -105,16 +109,29 @@ impl Checker {
         Verdict { state: CandidateState::Passed, files, output }
     }
 
-    async fn succeeds(&self, root: &Path, line: &str) -> bool {
-        let step = Step { name: "format", line: line.to_owned(), folder: PathBuf::new() };
-        self.run(root, &step).await.is_ok_and(|ran| ran.exit_code == Some(0))
+    /// What the given command says about the workspace as it is, tried in a copy at `place`; none when it succeeds, or says
+    /// nothing in good time. Which assertion fails is worth more to a model than the word that one does.
+    pub async fn failing(&self, workspace: &Path, place: PathBuf) -> Option<Failing> {
+        let line = self.command.clone()?;
+        std::fs::create_dir_all(&self.build).ok()?;
+        let from = workspace.to_owned();
+        let scratch = tokio::task::spawn_blocking(move || Scratch::copy(&from, place)).await.ok()?.ok()?;
+        let step = Step { name: "check", line, folder: PathBuf::new() };
+        let ran = self.run(scratch.root(), &step, self.timeout.min(BEFORE_TIMEOUT)).await.ok()?;
+        let failed = ran.exit_code.is_some_and(|code| code != 0) && !ran.output.trim().is_empty();
+        failed.then(|| Failing::new(&step.line, &ran.output, scratch.root()))
     }
 
-    async fn run(&self, root: &Path, step: &Step) -> Result<crate::tools::Ran, String> {
+    async fn succeeds(&self, root: &Path, line: &str) -> bool {
+        let step = Step { name: "format", line: line.to_owned(), folder: PathBuf::new() };
+        self.run(root, &step, self.timeout).await.is_ok_and(|ran| ran.exit_code == Some(0))
+    }
+
+    async fn run(&self, root: &Path, step: &Step, timeout: Duration) -> Result<crate::tools::Ran, String> {
         let build = self.build.display().to_string();
         let variables = [("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
         let writable = [root, self.build.as_path()];
-        self.commands.run_in(&writable, &root.join(&step.folder), &step.line, &variables, self.timeout).await
+        self.commands.run_in(&writable, &root.join(&step.folder), &step.line, &variables, timeout).await
     }
 
     fn steps(&self, root: &Path, files: &[NewFile]) -> Vec<Step> {

@@ -10,9 +10,9 @@ mod evidence;
 mod scratch;
 mod turn;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use api::responses::Usage;
@@ -48,6 +48,18 @@ impl Sampling {
         let temperature = if candidate == 1 { first } else { first.max(0.8) };
         Self { temperature, top_p: if candidate == 1 { 1.0 } else { 0.95 }, seed: candidate as u64 }
     }
+
+    /// Of another answer for the same candidate, because the one it got changes nothing.
+    pub fn anew(self) -> Self {
+        let temperature = self.temperature.max(crate::pair::FRESH_TEMPERATURE);
+        Self { temperature, seed: self.seed + COUNT_MAX as u64, ..self }
+    }
+
+    /// The same, because another candidate has that answer already. A model that is sure of a wrong idea gives it up only
+    /// when it is made less sure.
+    pub fn apart(self) -> Self {
+        Self { temperature: (self.temperature + 0.2).min(1.2), ..self }.anew()
+    }
 }
 
 /// What a model wrote for a candidate.
@@ -63,8 +75,29 @@ pub struct Written {
 
 /// Who writes candidates.
 pub trait Author: Send + Sync + 'static {
-    /// Asks the model once. An error is one of the model's server.
-    fn write(&self, sampling: Sampling) -> impl Future<Output = Result<Written, String>> + Send;
+    /// Asks the model until it has an answer that no other candidate of the try has, or has asked often enough. An error
+    /// is one of the model's server.
+    fn write(&self, sampling: Sampling, taken: &Taken) -> impl Future<Output = Result<Written, String>> + Send;
+}
+
+/// What the candidates of a try make of the files. Five answers of which four are one and the same are two.
+#[derive(Debug, Default)]
+pub struct Taken(std::sync::Mutex<HashSet<Outcome>>);
+
+/// What files become: path and text of each.
+type Outcome = Vec<(PathBuf, Option<String>)>;
+
+impl Taken {
+    /// Whether nobody has this answer yet; from now on somebody has.
+    pub fn take(&self, files: &[NewFile]) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(outcome(files))
+    }
+}
+
+fn outcome(files: &[NewFile]) -> Outcome {
+    let mut outcome: Outcome = files.iter().map(|file| (file.path.clone(), file.new.clone())).collect();
+    outcome.sort();
+    outcome
 }
 
 /// A candidate after its checks.
@@ -107,13 +140,14 @@ pub struct Trial {
 }
 
 /// By what the files would be.
-type Verdicts = Mutex<HashMap<Vec<(PathBuf, Option<String>)>, Arc<OnceCell<Verdict>>>>;
+type Verdicts = Mutex<HashMap<Outcome, Arc<OnceCell<Verdict>>>>;
 
 /// What the candidates of a try share.
 struct Shared<A> {
     trial: Trial,
     author: A,
     permits: Semaphore,
+    taken: Taken,
     /// Equal answers are checked once.
     verdicts: Verdicts,
     rows: Mutex<Vec<CandidateRow>>,
@@ -132,6 +166,7 @@ impl Trial {
             trial: self,
             author,
             permits,
+            taken: Taken::default(),
             verdicts: Verdicts::default(),
             rows: Mutex::new(rows),
             events,
@@ -154,7 +189,7 @@ impl<A: Author> Shared<A> {
     async fn one(&self, candidate: usize) -> Tried {
         let begun = Instant::now();
         let sampling = Sampling::of(candidate, self.trial.temperature);
-        let Written { answer, files, usage } = match self.author.write(sampling).await {
+        let Written { answer, files, usage } = match self.author.write(sampling, &self.taken).await {
             Ok(written) => written,
             Err(why) => Written { answer: String::new(), files: Err(why), usage: Usage::default() },
         };
@@ -189,10 +224,8 @@ impl<A: Author> Shared<A> {
     }
 
     /// Checks the files, or waits for whoever checks the same ones.
-    async fn verdict(&self, candidate: usize, mut files: Vec<NewFile>) -> Verdict {
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        let key = files.iter().map(|file| (file.path.clone(), file.new.clone())).collect();
-        let cell = Arc::clone(self.verdicts.lock().await.entry(key).or_default());
+    async fn verdict(&self, candidate: usize, files: Vec<NewFile>) -> Verdict {
+        let cell = Arc::clone(self.verdicts.lock().await.entry(outcome(&files)).or_default());
         let verdict = cell.get_or_init(|| async {
             // The semaphore lives as long as we do and is never closed.
             let _permit = self.permits.acquire().await;

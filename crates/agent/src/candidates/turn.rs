@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
 use crate::desk::{Desk, During};
 use crate::edit::{Batch, Change, ChangeKind, Written};
-use crate::pair::Question;
+use crate::pair::{Question, Task};
 use crate::tools::Commands;
 use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt, diff};
 
@@ -28,10 +28,6 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
         return Outcome::Failed { why: format!("{count} candidates are too many; {COUNT_MAX} is the limit") };
     }
     let configured = desk.config().candidates.check.clone().or_else(|| desk.config().check.clone());
-    let question = match Question::new(desk, prompt).await {
-        Ok(question) => Arc::new(question),
-        Err(why) => return Outcome::Failed { why },
-    };
     let folder = desk.options.state.join("tries");
     let place = folder.join(format!("work-{}", std::process::id()));
     let trial = Trial {
@@ -47,19 +43,22 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
         },
         checks_at_once: 2,
     };
+    let mut prompt = prompt.clone();
+    if Task::of(&prompt.text).repair {
+        match unless_stopped(desk, trial.checker.failing(&trial.workspace, place.join("before"))).await {
+            Some(failing) => prompt.failing = failing,
+            None => return Outcome::Stopped,
+        }
+    }
+    let question = match Question::new(desk, &prompt).await {
+        Ok(question) => Arc::new(question),
+        Err(why) => return Outcome::Failed { why },
+    };
     let after_ms = desk.elapsed_ms();
     desk.emit(Event::Requested { after_ms }).await;
     let events = desk.events();
-    let message = question.message.clone();
-    let mut work = std::pin::pin!(trial.run(question, events));
-    let tried = loop {
-        match desk.during(&mut work).await {
-            During::Done(tried) => break Some(tried),
-            During::Stop => break None,
-            During::Steer(prompt, _) => desk.queue(prompt).await,
-            During::Decide { .. } => {}
-        }
-    };
+    let message = question.message();
+    let tried = unless_stopped(desk, trial.run(question, events)).await;
     let _ = std::fs::remove_dir_all(&place);
     let Some(tried) = tried else { return Outcome::Stopped };
     for tried in &tried {
@@ -77,6 +76,19 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
     };
     desk.last_try = Some(LastTry { message, tried });
     outcome
+}
+
+/// Waits for `work`. What the person says meanwhile waits for its end; none when they stopped it.
+async fn unless_stopped<T>(desk: &mut Desk, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        match desk.during(&mut work).await {
+            During::Done(value) => return Some(value),
+            During::Stop => return None,
+            During::Steer(prompt, _) => desk.queue(prompt).await,
+            During::Decide { .. } => {}
+        }
+    }
 }
 
 async fn nothing_passed(desk: &Desk, folder: &std::path::Path, message: &str, tried: &[Tried]) -> Outcome {

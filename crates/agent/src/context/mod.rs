@@ -56,6 +56,13 @@ pub struct Gathered {
     pub notices: Vec<String>,
 }
 
+impl Gathered {
+    /// Every file the model has before it.
+    pub fn files(&self) -> impl Iterator<Item = &Shown> {
+        self.fresh.iter().chain(&self.known)
+    }
+}
+
 /// Collects what goes with a task.
 pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
     let mut gathered = Gathered::default();

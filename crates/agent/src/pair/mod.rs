@@ -34,7 +34,7 @@ const OUTPUT_TOKENS_MIN: usize = 2_048;
 const BYTES_PER_TOKEN: usize = 3;
 
 /// Randomness of another try after an answer that changed nothing: the same again would be the same again.
-const FRESH_TEMPERATURE: f64 = 0.7;
+pub const FRESH_TEMPERATURE: f64 = 0.7;
 
 /// How often an answer that changed nothing is asked for anew. Each finds something in about a third of the cases.
 const FRESH_TRIES: usize = 3;
@@ -42,8 +42,7 @@ const FRESH_TRIES: usize = 3;
 /// Runs one turn.
 pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
     let gathered = gather(desk, prompt).await;
-    let mut files: Vec<Shown> = gathered.fresh.clone();
-    files.extend(gathered.known.iter().cloned());
+    let files: Vec<Shown> = gathered.files().cloned().collect();
     let mut settings = settings(desk, &files);
     let begins = desk.conversation.items().len();
     desk.say(&message(&gathered, prompt)).await;
@@ -75,10 +74,8 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
             NotApplied::Unchanged { names } if fresh < FRESH_TRIES && desk.conversation.items().len() == begins + 2 => {
                 fresh += 1;
                 desk.notice("the answer changes nothing; it is asked for anew").await;
-                let anew =
-                    Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() };
                 desk.conversation.truncate(begins);
-                desk.say(&message(&gathered, &anew)).await;
+                desk.say(&message(&gathered, &anew(prompt, &names))).await;
                 if desk.config().temperature.is_none() {
                     settings["temperature"] = json!(FRESH_TEMPERATURE);
                 }
@@ -89,6 +86,11 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
             failed => return Outcome::Failed { why: failed.why() },
         }
     }
+}
+
+/// The same task once more, for a model that answered with what is there already.
+fn anew(prompt: &Prompt, names: &[String]) -> Prompt {
+    Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() }
 }
 
 /// Why a change was not made.

@@ -3,21 +3,29 @@
 //! Tried on 26 handmade bugs with qwen2.5-coder-1.5b at temperature 0, each a module beside its test: asked to explain
 //! and to name the file it fixes 12, asked for "one code block that holds the whole corrected function and nothing else"
 //! it fixes 17, and with the same sentence behind the task instead of in the system message 19. What it says before the
-//! code it invents, and then follows.
+//! code it invents, and then follows. Left to itself it copies what it was shown, bug included; told to write the function
+//! anew it fixes 22, and at temperature 0.8 70 % of the answers are right instead of 58 %.
 
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown, files};
+use crate::failing::Failing;
 
 /// How to answer a task about something that is wrong, in the last words of the message.
-const HOW_REPAIR: &str = "Reply with one code block that holds the whole corrected function and nothing else. Do not repeat \
-                   the tests.";
+const HOW_REPAIR: &str = "Write the function anew. Reply with one code block that holds the whole corrected function and \
+                   nothing else. Do not repeat the tests.";
 
 /// How to answer any other task. Of the bugs it repairs 17.
 const HOW: &str = "Reply with one code block that holds every function that is new or changes, written whole, and \
                    nothing else. Do not repeat the tests.";
 
+/// How to answer when the person wants the file in one piece.
+const HOW_WHOLE: &str = "Reply with one code block that holds the whole new file and nothing else. Leave nothing out.";
+
 /// How to answer when nothing is to be changed.
 const HOW_QUESTION: &str = "Answer in a few words.";
+
+/// How to answer when the person wants to read at length.
+const HOW_LENGTHY: &str = "Answer in words, without code.";
 
 /// The message of a turn: files, then the task, then how to answer.
 pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
@@ -28,18 +36,22 @@ pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
     for file in &gathered.fresh {
         message += &shown(file);
     }
+    if let Some(Failing { command, output }) = &prompt.failing {
+        message += &format!("`{command}` fails:\n{}\n", fenced("", output));
+    }
     message += prompt.text.trim();
     if let Some((path, first, last)) = &prompt.selection {
         message += &format!("\nThis is about lines {first} to {last} of {}:\n", path.display());
-        let files = gathered.fresh.iter().chain(&gathered.known);
-        if let Some(file) = files.into_iter().find(|file| file.path == *path) {
+        if let Some(file) = gathered.files().find(|file| file.path == *path) {
             let lines = file.text.lines().skip(first.saturating_sub(1)).take(last.saturating_sub(*first) + 1);
             message += &fenced(files::language(path), &lines.collect::<Vec<_>>().join("\n"));
         }
     }
     message += "\n\n";
     message += match Task::of(&prompt.text) {
+        Task { question: true, lengthy: true, .. } => HOW_LENGTHY,
         Task { question: true, .. } => HOW_QUESTION,
+        Task { whole_file: true, .. } => HOW_WHOLE,
         Task { repair: true, .. } => HOW_REPAIR,
         _ => HOW,
     };
@@ -66,16 +78,38 @@ fn fenced(language: &str, text: &str) -> String {
 pub struct Task {
     /// It is answered in words, and no file is changed.
     pub question: bool,
+    /// Words for an answer are not to be spared.
+    pub lengthy: bool,
+    /// The answer is to be a whole file.
+    pub whole_file: bool,
     /// Something is wrong and is to be put right.
     pub repair: bool,
     /// Something is to go away, so a shorter file is no mistake.
     pub removal: bool,
 }
 
+const LENGTHY: [&str; 9] =
+    ["long", "length", "detail", "details", "detailed", "thoroughly", "depth", "paragraphs", "story"];
+
+const WHOLE_FILE: [&str; 4] = ["whole file", "entire file", "complete file", "full file"];
+
+const REPAIR: [&str; 9] = ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"];
+
+const REMOVAL: [&str; 11] =
+    ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
+
 impl Task {
     /// Reads the words.
     pub fn of(text: &str) -> Self {
-        Self { question: is_question(text), repair: asks_repair(text), removal: asks_removal(text) }
+        let lower = text.to_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+        Self {
+            question: is_question(text),
+            lengthy: lower.split(|letter: char| !letter.is_alphanumeric()).any(|word| LENGTHY.contains(&word)),
+            whole_file: says(&WHOLE_FILE),
+            repair: says(&REPAIR),
+            removal: says(&REMOVAL),
+        }
     }
 }
 
@@ -109,20 +143,6 @@ fn is_question(text: &str) -> bool {
     (asks && !wanted) || (text.ends_with('?') && !polite)
 }
 
-fn asks_repair(text: &str) -> bool {
-    let text = text.to_lowercase();
-    ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"]
-        .iter()
-        .any(|word| text.contains(word))
-}
-
-fn asks_removal(text: &str) -> bool {
-    let text = text.to_lowercase();
-    let words =
-        ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
-    words.iter().any(|word| text.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +161,16 @@ mod tests {
         ] {
             assert!(!is_question(task), "{task}");
         }
+    }
+
+    #[test]
+    fn a_failing_check_stands_before_the_task_and_the_answer_fits_it() {
+        let failing = Failing::new("make", "/w/a.py:1: assert f(1) == 2\n", std::path::Path::new("/w"));
+        let prompt = Prompt { failing: Some(failing), ..Prompt::from("Fix f.") };
+        let message = message(&Gathered::default(), &prompt);
+        assert_eq!(message, format!("`make` fails:\n```\na.py:1: assert f(1) == 2\n```\n\nFix f.\n\n{HOW_REPAIR}"));
+        assert!(Task::of("Fix the bug and write the whole file.").whole_file);
+        assert!(Task::of("Explain cart.py in detail.").lengthy && !Task::of("What belongs to a cart?").lengthy);
     }
 
     #[test]

@@ -3,15 +3,17 @@
 //! For `candidates`, where several answers come at the same time and nothing is shown before it was checked.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use api::responses::{OutputItem, Response, Usage};
 use serde_json::{Value, json};
 
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
-use super::{Task, changes, gather, message, place, settings};
-use crate::candidates::{Author, Sampling, Written};
+use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, place, settings, unchanged};
+use crate::candidates::{Author, Sampling, Taken, Written};
 use crate::command::Prompt;
-use crate::context::Shown;
+use crate::context::{Gathered, Shown};
 use crate::desk::Desk;
 use crate::edit::Batch;
 
@@ -20,39 +22,49 @@ pub struct Question {
     client: client::Client,
     body: Value,
     root: PathBuf,
-    files: Vec<Shown>,
+    gathered: Gathered,
+    prompt: Prompt,
     task: Task,
     /// Other servers refuse a seed; what they sample differs all the same.
     seeded: bool,
-    /// What the person's words became.
-    pub message: String,
 }
 
 impl Question {
     /// Gathers what the task is about. The conversation stays as it is.
     pub async fn new(desk: &mut Desk, prompt: &Prompt) -> Result<Self, String> {
         let gathered = gather(desk, prompt).await;
-        let message = message(&gathered, prompt);
-        let mut files = gathered.fresh;
-        files.extend(gathered.known);
         let client = desk.client().await?;
-        let mut body = desk.body(&desk.options.instructions.clone(), settings(desk, &files));
-        let said = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": message}]});
+        let files: Vec<Shown> = gathered.files().cloned().collect();
+        let body = desk.body(&desk.options.instructions.clone(), settings(desk, &files));
+        let (task, seeded) = (Task::of(&prompt.text), desk.config().is_local());
+        Ok(Self { client, body, root: desk.root(), gathered, prompt: prompt.clone(), task, seeded })
+    }
+
+    /// What the person's words became.
+    pub fn message(&self) -> String {
+        message(&self.gathered, &self.prompt)
+    }
+
+    /// Asks once.
+    async fn ask(&self, prompt: &Prompt, sampling: Sampling) -> Result<Response, String> {
+        let mut body = self.body.clone();
+        let text = message(&self.gathered, prompt);
+        let said = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]});
         if let Some(input) = body["input"].as_array_mut() {
             input.push(said);
         }
-        let (task, seeded) = (Task::of(&prompt.text), desk.config().is_local());
-        Ok(Self { client, body, root: desk.root(), files, task, seeded, message })
-    }
-
-    /// The files the model sees.
-    pub fn files(&self) -> &[Shown] {
-        &self.files
+        body["temperature"] = json!(sampling.temperature);
+        body["top_p"] = json!(sampling.top_p);
+        if self.seeded {
+            body["seed"] = json!(sampling.seed);
+        }
+        let answer = self.client.respond(body).await.map_err(|error| error.to_string())?;
+        answer.finish().await.map_err(|error| error.to_string())
     }
 
     /// What an answer makes of the files.
-    fn read(&self, answer: &str, whole: bool) -> Result<Vec<crate::edit::Written>, String> {
-        let mut draft = Draft::new(self.root.clone(), self.files.clone(), self.task);
+    fn read(&self, answer: &str, whole: bool) -> Result<Vec<crate::edit::Written>, NotApplied> {
+        let mut draft = Draft::new(self.root.clone(), self.gathered.files().cloned().collect(), self.task);
         let mut parser = Parser::default();
         let mut parts = parser.push(answer);
         parts.extend(parser.finish());
@@ -63,7 +75,7 @@ impl Question {
                     draft.blocks.push(Block { head, text: String::new(), path: None, edit: None, whole: false });
                 }
                 Part::Line(line) => {
-                    let around = place::Surroundings { root: &self.root, files: &self.files, task: self.task };
+                    let around = place::Surroundings { root: &self.root, files: &draft.files, task: self.task };
                     let Some(block) = draft.blocks.last_mut() else { continue };
                     block.text.push_str(&line);
                     if block.path.is_none() {
@@ -79,33 +91,54 @@ impl Question {
         }
         let edits: Vec<_> = draft.blocks.iter().filter_map(|block| Some((block, 0, block.path.as_ref()?))).collect();
         if edits.is_empty() {
-            return Err("the answer has no code for a file".to_owned());
+            return Err(NotApplied::Unclear("the answer has no code for a file".to_owned()));
         }
-        let changes = changes(&draft, &edits).map_err(|(_, _, failed)| failed.why())?;
-        let batch = Batch::resolve(&self.root, &changes).map_err(|error| error.to_string())?;
+        let changes = changes(&draft, &edits).map_err(|(_, _, failed)| failed)?;
+        if let Some(unchanged) = unchanged(&draft, &changes) {
+            return Err(unchanged);
+        }
+        let batch = Batch::resolve(&self.root, &changes);
+        let batch = batch.map_err(|error| NotApplied::Refused(error.to_string()))?;
         Ok(batch.files())
     }
 }
 
-impl Author for std::sync::Arc<Question> {
-    async fn write(&self, sampling: Sampling) -> Result<Written, String> {
-        let mut body = self.body.clone();
-        body["temperature"] = json!(sampling.temperature);
-        body["top_p"] = json!(sampling.top_p);
-        if self.seeded {
-            body["seed"] = json!(sampling.seed);
+impl Author for Arc<Question> {
+    /// Asks until something would change, as a plain turn does. What all of it cost is counted.
+    async fn write(&self, mut sampling: Sampling, taken: &Taken) -> Result<Written, String> {
+        let mut prompt = self.prompt.clone();
+        let mut usage = Usage::default();
+        let mut fresh = 0;
+        loop {
+            let response = self.ask(&prompt, sampling).await?;
+            add(&mut usage, response.usage.unwrap_or_default());
+            let answer: String = response.output.iter().filter_map(OutputItem::text).collect();
+            let whole = response.incomplete_details.is_none();
+            let (question, text) = (Arc::clone(self), answer.clone());
+            // Reading looks at files, and matching can take a moment.
+            let read = tokio::task::spawn_blocking(move || question.read(&text, whole)).await;
+            let files = read.map_err(|error| format!("reading the answer broke: {error}"))?;
+            match files {
+                Err(NotApplied::Unchanged { names }) if fresh < FRESH_TRIES => {
+                    fresh += 1;
+                    prompt = anew(&self.prompt, &names);
+                    sampling = sampling.anew();
+                }
+                Ok(files) if fresh < FRESH_TRIES && !taken.take(&files) => {
+                    fresh += 1;
+                    sampling = sampling.apart();
+                }
+                files => {
+                    let files = files.map_err(|failed| failed.why());
+                    return Ok(Written { answer, files, usage });
+                }
+            }
         }
-        let answer = self.client.respond(body).await.map_err(|error| error.to_string())?;
-        let response = answer.finish().await.map_err(|error| error.to_string())?;
-        let text: String = response.output.iter().filter_map(api::responses::OutputItem::text).collect();
-        let cut = response.incomplete_details.is_some();
-        let question = std::sync::Arc::clone(self);
-        let usage = response.usage.unwrap_or_default();
-        // Reading looks at files, and matching can take a moment.
-        let work = tokio::task::spawn_blocking(move || {
-            let files = question.read(&text, !cut);
-            Written { answer: text, files, usage }
-        });
-        work.await.map_err(|error| format!("reading the answer broke: {error}"))
     }
+}
+
+fn add(sum: &mut Usage, usage: Usage) {
+    sum.input_tokens += usage.input_tokens;
+    sum.input_tokens_details.cached_tokens += usage.input_tokens_details.cached_tokens;
+    sum.output_tokens += usage.output_tokens;
 }

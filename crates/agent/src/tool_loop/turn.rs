@@ -10,7 +10,7 @@ use super::{Control, Conversation, INSTRUCTIONS, STEPS_MAX, ToolLoop};
 use crate::config::WireApi;
 use crate::desk::{Desk, During};
 use crate::tools::{Asks, Commands, PatchTool, ShellRules, Tools, ToolsOptions};
-use crate::{Outcome, Prompt};
+use crate::{Failing, Outcome, Prompt};
 
 /// What the person may say while the loop is busy for a moment.
 const CONTROLS_MAX: usize = 64;
@@ -107,10 +107,12 @@ fn settings(desk: &Desk) -> Map<String, Value> {
 
 /// What the person said, with the place they pointed at.
 fn words(prompt: &Prompt) -> String {
-    match &prompt.selection {
-        None => prompt.text.clone(),
-        Some((path, first, last)) => {
-            format!("{}\n\nThis is about lines {first} to {last} of {}.", prompt.text, path.display())
-        }
+    let mut words = prompt.text.clone();
+    if let Some((path, first, last)) = &prompt.selection {
+        words += &format!("\n\nThis is about lines {first} to {last} of {}.", path.display());
     }
+    if let Some(Failing { command, output }) = &prompt.failing {
+        words += &format!("\n\n`{command}` fails:\n{output}");
+    }
+    words
 }

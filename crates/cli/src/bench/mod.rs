@@ -5,6 +5,7 @@
 //! minute to minute. What is printed is the median over the rounds, with the spread.
 
 mod agree;
+mod apart;
 mod edit;
 mod figures;
 mod fix;

@@ -2,9 +2,8 @@
 
 use crate::place::Place;
 use crate::screen::Screen;
-use crate::slow;
+use crate::{CODER, slow};
 
-const CODER: &str = "qwen2.5-coder-1.5b";
 const BUGGY: &str = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n";
 const TASK: &str = "Fix the bug in add in @calc.py, it must add.";
 
@@ -65,7 +64,7 @@ fn a_killed_session_goes_on() {
     screen.sees("changed calc.py");
     turn_over(&screen);
     let fixed = place.read("calc.py");
-    screen.enter("Write a very long story about adding numbers.");
+    screen.enter("Tell a very long story about adding numbers.");
     screen.sees("writing");
     screen.kill();
     let mut again = place.flint(&["resume"]);

@@ -1,7 +1,8 @@
 //! The real screen in a real terminal with a real model: what a person sees and does.
 //!
 //! Where the words do not matter the model is `smollm2-135m`. Tests that need an edit use `qwen2.5-coder-1.5b`, take
-//! minutes on two cores that do nothing else, and run with `FLINT_TEST_CODER=1`; without it they say so and pass.
+//! minutes on two cores that do nothing else, and run with `FLINT_TEST_CODER=1`; without it they say so and pass. With it
+//! stopping and resizing are done on the large model as well.
 
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
@@ -10,9 +11,22 @@ mod place;
 mod screen;
 mod talk;
 
-/// Whether tests that take minutes are wanted.
+const SMALL: &str = "smollm2-135m";
+const CODER: &str = "qwen2.5-coder-1.5b";
+
+/// Whether tests with the large model are wanted.
+fn coder_wanted() -> bool {
+    std::env::var_os("FLINT_TEST_CODER").is_some_and(|value| !value.is_empty())
+}
+
+/// The model for tests in which any will do.
+fn any_model() -> &'static str {
+    if coder_wanted() { CODER } else { SMALL }
+}
+
+/// Whether a test that takes minutes is to run.
 fn slow(name: &str) -> bool {
-    let wanted = std::env::var_os("FLINT_TEST_CODER").is_some_and(|value| !value.is_empty());
+    let wanted = coder_wanted();
     if !wanted {
         eprintln!("{name}: not run; FLINT_TEST_CODER=1 runs it");
     }

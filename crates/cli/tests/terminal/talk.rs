@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::place::Place;
-use crate::slow;
+use crate::{CODER, SMALL, any_model, slow};
 
-const SMALL: &str = "smollm2-135m";
 /// A question with a long answer.
-const LONG: &str = "Write a very long story about a cat who travels. Do not stop early.";
+const LONG: &str = "Tell a very long story about a cat who travels. Do not stop early.";
 /// A screen on which nothing scrolls away before it was looked at.
 const TALL: (u16, u16) = (80, 240);
 
@@ -47,7 +46,7 @@ fn a_steer_in_the_middle_begins_another_answer_below_it() {
     screen.wait("an answer to the steer", |text| words_after(text, " ms)", 5));
     let text = screen.text();
     let (before, _) = text.split_once("↳ Now list").unwrap();
-    assert!(before.contains("› Write a very long story") && words_after(before, "stop early.", 12), "{text}");
+    assert!(before.contains("› Tell a very long story") && words_after(before, "stop early.", 12), "{text}");
 }
 
 #[test]
@@ -67,7 +66,7 @@ fn a_steer_turns_what_the_answer_is_about() {
     if !slow("a_steer_turns_what_the_answer_is_about") {
         return;
     }
-    let place = Place::new("qwen2.5-coder-1.5b");
+    let place = Place::new(CODER);
     let screen = place.flint(&["-c", "temperature=0"]);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
@@ -82,7 +81,7 @@ fn a_steer_turns_what_the_answer_is_about() {
 
 #[test]
 fn esc_stops_at_once_and_keeps_what_was_said() {
-    let place = Place::new(SMALL);
+    let place = Place::new(any_model());
     let screen = place.flint_with(&[], &[], TALL);
     let mut times = Vec::new();
     for turn in 1..=5 {
@@ -123,19 +122,34 @@ fn tab_asks_after_the_turn() {
 
 #[test]
 fn another_size_is_drawn_whole_while_the_model_talks() {
-    let place = Place::new(SMALL);
+    let place = Place::new(any_model());
     let screen = place.flint(&[]);
+    let (name, _) = any_model().split_at(7);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
     for (columns, rows) in [(40, 10), (100, 30), (20, 6), (80, 24)] {
         screen.resize(columns, rows);
         screen.wait_rows("the figures in the last row, the composer above, the hints above that", |seen| {
             let last = usize::from(rows) - 1;
-            seen[last].starts_with("smollm2") && seen[last - 1].starts_with('›') && seen[last - 2].starts_with("──")
+            seen[last].starts_with(name) && seen[last - 1].starts_with('›') && seen[last - 2].starts_with("──")
         });
     }
     screen.keys("\x1b");
     screen.sees("stopped after");
+}
+
+#[test]
+fn a_key_that_comes_with_another_size_is_read_at_once() {
+    let place = Place::new(SMALL);
+    let screen = place.flint(&[]);
+    let mut written = String::from("› ");
+    for round in 0..40u16 {
+        let letter = char::from(b'a' + (round % 26) as u8);
+        written.push(letter);
+        screen.resize(100 - round % 2, 24 + round % 3);
+        screen.keys(&letter.to_string());
+        screen.wait("the letter, without another key after it", |text| text.contains(&written));
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ async fn connection(stream: TcpStream, texts: &'static [&'static str], next: Arc
         let number = next.fetch_add(1, Ordering::Relaxed);
         let asked = request["input"].to_string();
         assert!(asked.contains("Fix it"), "{asked}");
+        assert!(asked.contains("AssertionError"), "what the check says stands in the question: {asked}");
         let text = match texts[number % texts.len()] {
             "" => "I would rather not.".to_owned(),
             code => format!("Here it is.\n\n```python\n{code}```\n"),
@@ -93,6 +94,19 @@ async fn the_smallest_candidate_that_passes_is_offered_and_applied() {
     assert!(String::from_utf8_lossy(&applied.stdout).contains("+    return 2 * a"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), RIGHT);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the file");
+}
+
+#[tokio::test]
+async fn candidates_are_different_answers() {
+    let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(folder.path().join("a.py"), OLD).unwrap();
+    // Whoever comes second with the wrong answer gets the old code when it asks again, and then the right one.
+    let port = model(&[WRONG, WRONG, OLD, RIGHT]).await;
+    let output = flint(folder.path(), state.path(), port, &["-n", "2"]).await;
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}{}", String::from_utf8_lossy(&output.stderr));
+    let rows = |words: &str| table.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((rows("check failed: AssertionError"), rows("passed")), (1, 1), "{table}");
 }
 
 #[tokio::test]

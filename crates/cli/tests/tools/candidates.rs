@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent::candidates::{Author, Checker, Sampling, Trial, Tried, Written, best, keep_evidence};
+use agent::candidates::{Author, Checker, Sampling, Taken, Trial, Tried, Written, best, keep_evidence};
 use agent::edit::Written as NewFile;
 use agent::{CandidateRow, CandidateState, Event};
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ struct Scripted {
 }
 
 impl Author for Scripted {
-    async fn write(&self, sampling: Sampling) -> Result<Written, String> {
+    async fn write(&self, sampling: Sampling, _taken: &Taken) -> Result<Written, String> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let text = self.texts[sampling.seed as usize - 1];
         let files = text

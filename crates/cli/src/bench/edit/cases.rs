@@ -33,26 +33,45 @@ pub fn rewrite(file: &str, change: &str) -> String {
     )
 }
 
-/// A file of 294 lines and one of 293, with one function changed in each.
+/// A file and a change of one function in it.
+pub struct FileEdit {
+    /// The file's name.
+    pub name: &'static str,
+    /// All of it.
+    pub file: &'static str,
+    /// What is asked for.
+    pub change: &'static str,
+    /// What the changed file has and the old one has not.
+    pub expected: &'static str,
+}
+
+/// Two files of 294 lines.
+pub fn file_edits() -> [FileEdit; 2] {
+    [
+        FileEdit {
+            name: "client.rs",
+            file: CLIENT,
+            change: "Change the function `headers` so that it also inserts the header `x-language` with the value `rust`.",
+            expected: "x-language",
+        },
+        FileEdit {
+            name: "pack.rs",
+            file: PACK,
+            change: "Change the function `pack_float` so that it returns at once, without doing anything, when `rows` is empty.",
+            expected: "rows.is_empty()",
+        },
+    ]
+}
+
+/// The same as questions without a partner.
 pub fn edits() -> Vec<Case> {
-    let case = |name: &str, file: &str, change: &str| Case {
+    let case = |FileEdit { name, file, change, .. }: FileEdit| Case {
         name: format!("{name}, {} lines, one function changed", file.lines().count()),
         prompt: rewrite(file, change),
         predictions: vec![("old file", file.to_owned())],
         tokens: 4096,
     };
-    vec![
-        case(
-            "client.rs",
-            CLIENT,
-            "Change the function `headers` so that it also inserts the header `x-language` with the value `rust`.",
-        ),
-        case(
-            "pack.rs",
-            PACK,
-            "Change the function `pack_float` so that it returns at once, without doing anything, when `rows` is empty.",
-        ),
-    ]
+    file_edits().map(case).into()
 }
 
 /// Prose that no prompt contains.

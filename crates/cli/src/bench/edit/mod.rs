@@ -4,18 +4,21 @@
 //! shared machine changes from minute to minute: what is compared are neighbours. Every answer must be the plain one,
 //! token for token, or the benchmark fails. `--check N` compares answers to N mixed prompts and measures nothing.
 //!
+//! `--partner` asks for the same edits through `flint exec` (`exec.rs`).
+//!
 //! A difference of two percent is less than such a machine changes within a minute. `--paired` finds it: plain and
 //! drafted decoding of one answer take turns every few tokens (`turns.rs`), and what is reported is an interval.
 
 mod cases;
 mod check;
+mod exec;
 mod measure;
 mod paired;
 mod replay;
 mod statistics;
 mod turns;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use engine::EngineOptions;
 use std::path::Path;
@@ -61,6 +64,9 @@ pub struct EditBenchArgs {
     /// Only compare the answers to this many mixed prompts, with every drafter
     #[arg(long, value_name = "N")]
     check: Option<usize>,
+    /// Ask for the edits through `flint exec`, on a server that drafts and on one that does not
+    #[arg(long, conflicts_with_all = ["check", "paired"])]
+    partner: bool,
     /// Print JSON lines
     #[arg(long)]
     json: bool,
@@ -80,6 +86,11 @@ enum Part {
 
 /// Runs the benchmark.
 pub fn run(args: &EditBenchArgs) -> Result<()> {
+    check_ways(args)?;
+    if args.partner {
+        let model = args.load.model.clone().map_or_else(crate::models::default_name, Ok)?;
+        return exec::run(&model, args.rounds, args.json);
+    }
     if let Some(slice) = args.paired {
         return paired::run(args, slice.get());
     }
@@ -127,6 +138,26 @@ pub fn twenty() -> Vec<String> {
     short.chain((0..10).map(check::prompt)).collect()
 }
 
+/// A name that no case knows would silently measure nothing.
+fn check_ways(args: &EditBenchArgs) -> Result<()> {
+    let mut known = Vec::new();
+    for part in &args.cases {
+        for case in part.cases(args)? {
+            known.extend(part.all_ways(&case, args).into_iter().map(Way::name));
+        }
+    }
+    known.sort_unstable();
+    known.dedup();
+    for name in &args.ways {
+        ensure!(
+            known.contains(&name.as_str()),
+            "{name:?} is no way to draft in these cases; there are: {}",
+            known.join(", ")
+        );
+    }
+    Ok(())
+}
+
 impl Part {
     fn cases(self, args: &EditBenchArgs) -> Result<Vec<Case>> {
         match self {
@@ -138,6 +169,12 @@ impl Part {
     }
 
     fn ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Way> {
+        let mut ways = self.all_ways(case, args);
+        ways.retain(|way| args.ways.is_empty() || args.ways.iter().any(|name| name == way.name()));
+        ways
+    }
+
+    fn all_ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Way> {
         let mut ways = match self {
             Part::Edit => vec![Way::Ngram, Way::Prediction, Way::Usual],
             Part::Prose | Part::Fresh => vec![Way::Usual],
@@ -146,7 +183,6 @@ impl Part {
         if args.load.how.draft_model.is_some() && self != Part::Bad {
             ways.push(Way::Model);
         }
-        ways.retain(|way| args.ways.is_empty() || args.ways.iter().any(|name| name == way.name()));
         ways
     }
 }

@@ -11,14 +11,17 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::apart::{Apart, bounded_run};
 use grade::Grader;
 use tasks::Task;
 
@@ -34,9 +37,15 @@ pub struct FixArgs {
     /// Use `flint try` with this many candidates and the tests as check, instead of `flint exec`
     #[arg(long = "try", value_name = "N")]
     candidates: Option<usize>,
+    /// Give the tests to `flint exec` as its check, so that the model reads what they say before it answers, once
+    #[arg(long, conflicts_with = "candidates")]
+    check: bool,
     /// At most this many tasks
     #[arg(long)]
     limit: Option<usize>,
+    /// Tasks worked on at the same time; they share passes over the weights, so all are done sooner and each takes longer
+    #[arg(short, long, default_value = "1")]
+    jobs: NonZeroUsize,
     /// Begin at this task, from 0
     #[arg(long, default_value_t = 0)]
     skip: usize,
@@ -86,19 +95,36 @@ pub fn run(args: FixArgs) -> Result<()> {
         return validate(&grader, chosen);
     }
     let partner = Partner::new(&args, language, place.path())?;
-    let mut results = Results::open(&args)?;
-    for task in chosen {
-        if results.has(&task.id) {
-            continue;
+    let results = Mutex::new(Results::open(&args)?);
+    let (grader, chosen) = (Mutex::new(grader), Mutex::new(chosen));
+    let next = || loop {
+        let task = lock(&chosen).next()?;
+        if !lock(&results).has(&task.id) {
+            return Some(task);
         }
-        let line = partner.repair(task, &grader)?;
-        if !args.json {
-            println!("{}", shown(&line));
+    };
+    let work = &|worker: usize| -> Result<()> {
+        while let Some(task) = next() {
+            let line = partner.repair(task, worker, &grader)?;
+            if !args.json {
+                println!("{}", shown(&line));
+            }
+            lock(&results).add(&task.id, line)?;
         }
-        results.add(&task.id, line)?;
-    }
-    println!("{}", results.summary(&args, language));
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..args.jobs.get()).map(|worker| scope.spawn(move || work(worker))).collect();
+        let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended.collect::<Result<Vec<()>>>()
+    })?;
+    println!("{}", lock(&results).summary(&args, language));
     Ok(())
+}
+
+/// What a worker that panicked left is not worse for it: lines are added whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Language {
@@ -130,53 +156,34 @@ fn validate<'a>(grader: &Grader, tasks: impl Iterator<Item = &'a Task>) -> Resul
     Ok(())
 }
 
-/// The real binary, with state and configuration of its own, so that the person's sessions and settings play no part.
+/// Repairs tasks with the real binary.
 struct Partner<'a> {
     args: &'a FixArgs,
     language: Language,
     place: &'a Path,
+    apart: Apart,
 }
 
 impl<'a> Partner<'a> {
     fn new(args: &'a FixArgs, language: Language, place: &'a Path) -> Result<Self> {
-        crate::models::ensure(&args.model, false)?;
-        let partner = Self { args, language, place };
-        // The first request would otherwise count the time to load the model.
-        let folder = place.join("warm");
-        fs::create_dir_all(&folder)?;
-        let output = partner.flint(&folder).args(["exec", "--ephemeral", "-m", &args.model, "Say hello."]).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "flint exec does not work here: {}", said.trim_end());
-        Ok(partner)
-    }
-
-    fn flint(&self, folder: &Path) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "flint".into()));
-        command.current_dir(folder).stdin(Stdio::null());
-        command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
-        if let Some(home) = std::env::var_os("FLINT_HOME") {
-            // It would bring its own state and configuration; only its models are wanted.
-            let data = self.place.join("data");
-            let _ = fs::create_dir_all(&data);
-            let _ = std::os::unix::fs::symlink(home, data.join("flint"));
-            command.env_remove("FLINT_HOME").env("XDG_DATA_HOME", data);
-        }
-        command
+        let apart = Apart::new(place, &[]);
+        apart.warm_up(&args.model)?;
+        Ok(Self { args, language, place, apart })
     }
 
     /// Lets the partner repair one task, and judges what it left.
-    fn repair(&self, task: &Task, grader: &Grader) -> Result<Value> {
-        let folder = self.place.join("work");
+    fn repair(&self, task: &Task, worker: usize, grader: &Mutex<Grader>) -> Result<Value> {
+        let folder = self.place.join(format!("work-{worker}"));
         let _ = fs::remove_dir_all(&folder);
-        task.write(&folder, &task.module, grader.lock())?;
-        let mut command = self.flint(&folder);
+        task.write(&folder, &task.module, lock(grader).lock())?;
+        let mut command = self.apart.flint(&folder);
         match self.args.candidates {
             None => command.args(["exec", "--json"]),
-            Some(count) => {
-                let check = self.language.check();
-                command.args(["try", "--json", "--apply", "-n", &count.to_string(), "--check", check])
-            }
+            Some(count) => command.args(["try", "--json", "--apply", "-n", &count.to_string()]),
         };
+        if self.args.check || self.args.candidates.is_some() {
+            command.args(["--check", self.language.check()]);
+        }
         command.args(["--ephemeral", "-m", &self.args.model]);
         for setting in &self.args.config {
             command.args(["-c", setting]);
@@ -185,75 +192,42 @@ impl<'a> Partner<'a> {
         let ran = bounded_run(command, Duration::from_secs(self.args.timeout))?;
         let module = fs::read_to_string(folder.join(self.language.module())).unwrap_or_default();
         let changed = module != task.module;
-        let graded = grader.passes(task, &module)?;
+        let graded = lock(grader).passes(task, &module)?;
         let outcome = match (changed, ran.exit_code) {
             (true, _) => "applied",
-            (false, Some(0)) if ran.wrote_the_same() => "unchanged",
-            (false, Some(0)) if !ran.said_why() => "silent",
+            (false, Some(0)) if wrote_the_same(&ran.output) => "unchanged",
+            (false, Some(0)) if !said_why(&ran.output) => "silent",
             (false, _) => "reported",
         };
         Ok(json!({"task": task.id, "passed": graded.passed, "outcome": outcome, "exit_code": ran.exit_code,
             "seconds": (ran.seconds * 1e3).round() / 1e3, "bug": task.bug,
             "why": if graded.passed { String::new() } else { graded.output },
-            "said": if changed { Vec::new() } else { ran.last_lines() }}))
+            "said": if changed { Vec::new() } else { last_lines(&ran.output) }}))
     }
 }
 
-impl Drop for Partner<'_> {
-    /// The private server of this run serves nobody else.
-    fn drop(&mut self) {
-        let _ = self.flint(self.place).arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    }
+/// What `flint exec --json` printed, as far as it is JSON.
+fn events(output: &str) -> impl Iterator<Item = Value> {
+    output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok())
 }
 
-/// A finished process.
-struct Ran {
-    exit_code: Option<i32>,
-    seconds: f64,
-    output: String,
+/// Whether the person was told that nothing was changed.
+fn said_why(output: &str) -> bool {
+    events(output).any(|event| {
+        let failed = |item: &Value| item["status"] == "failed" || item["type"] == "error";
+        event["type"] == "turn.failed" || event["type"] == "error" || failed(&event["item"])
+    })
 }
 
-impl Ran {
-    /// Whether the person was told that nothing was changed.
-    fn said_why(&self) -> bool {
-        self.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(|event| {
-            let failed = |item: &Value| item["status"] == "failed" || item["type"] == "error";
-            event["type"] == "turn.failed" || event["type"] == "error" || failed(&event["item"])
-        })
-    }
-
-    /// Whether the answer was applied and is what was there before.
-    fn wrote_the_same(&self) -> bool {
-        let lines = self.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut items = lines.map(|event| event["item"].clone());
-        items.any(|item| item["type"] == "file_change" && item["status"] == "completed")
-    }
-
-    fn last_lines(&self) -> Vec<&str> {
-        let lines: Vec<&str> = self.output.lines().collect();
-        lines[lines.len().saturating_sub(4)..].to_vec()
-    }
+/// Whether the answer was applied and is what was there before.
+fn wrote_the_same(output: &str) -> bool {
+    let mut items = events(output).map(|event| event["item"].clone());
+    items.any(|item| item["type"] == "file_change" && item["status"] == "completed")
 }
 
-/// Runs a process to its end, or kills it.
-fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
-    let output = tempfile::NamedTempFile::new()?;
-    command.stdout(output.reopen()?).stderr(output.reopen()?);
-    let begun = Instant::now();
-    let mut child = command.spawn()?;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if begun.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let output = String::from_utf8_lossy(&fs::read(output.path())?).into_owned();
-    Ok(Ran { exit_code: status.and_then(|status| status.code()), seconds: begun.elapsed().as_secs_f64(), output })
+fn last_lines(output: &str) -> Vec<&str> {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(4)..].to_vec()
 }
 
 /// Results so far, in memory and in a file.
@@ -298,15 +272,17 @@ impl Results {
         let passed = count(&|line| line["passed"] == true);
         let mut seconds: Vec<f64> = self.lines.values().filter_map(|line| line["seconds"].as_f64()).collect();
         seconds.sort_by(f64::total_cmp);
+        let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
         let share = 100.0 * passed as f64 / total.max(1) as f64;
         json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
-            "model": args.model, "try": args.candidates, "docstring": args.docstring, "tasks": total, "passed": passed,
+            "model": args.model, "try": args.candidates, "check": args.check, "jobs": args.jobs, "docstring": args.docstring, "tasks": total, "passed": passed,
             "pass@1 %": (share * 10.0).round() / 10.0,
             "applied": count(&|line| line["outcome"] == "applied"),
             "unchanged": count(&|line| line["outcome"] == "unchanged"),
             "reported": count(&|line| line["outcome"] == "reported"),
             "neither": count(&|line| line["outcome"] == "silent"),
-            "seconds p50": seconds.get(seconds.len() / 2), "seconds max": seconds.last(),
+            "seconds mean": (mean * 1e3).round() / 1e3, "seconds p50": seconds.get(seconds.len() / 2),
+            "seconds max": seconds.last(),
             "cpu": crate::doctor::machine::cpu_name(), "cores": crate::load::cores()})
     }
 }

@@ -110,10 +110,11 @@ impl Language {
         }
     }
 
-    /// The command that runs the tests.
+    /// The command that runs the tests. Generated code likes to run for ever and to fill the memory; compilers reserve
+    /// more of it than they use.
     pub fn check(self) -> &'static str {
         match self {
-            Self::Python => "python3 test_functions.py",
+            Self::Python => "ulimit -v 2000000; timeout 20 python3 test_functions.py",
             Self::Rust => "cargo test --offline --quiet",
         }
     }

@@ -1,0 +1,85 @@
+//! The real binary with state and configuration of its own, for benchmarks of the partner: the person's sessions, settings
+//! and warm server play no part in them and are not disturbed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+/// A place where `flint` runs apart from everything else. Its private server ends with it.
+pub struct Apart {
+    place: PathBuf,
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Apart {
+    /// Keeps everything below `place`. The private server gets `variables` as well.
+    pub fn new(place: &Path, variables: &[(&'static str, &'static str)]) -> Self {
+        Self { place: place.to_owned(), variables: variables.to_vec() }
+    }
+
+    /// `flint` in a folder.
+    pub fn flint(&self, folder: &Path) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "flint".into()));
+        command.current_dir(folder).stdin(Stdio::null()).envs(self.variables.iter().copied());
+        command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
+        if let Some(home) = std::env::var_os("FLINT_HOME") {
+            // It would bring its own state and configuration; only its models are wanted.
+            let data = self.place.join("data");
+            let _ = fs::create_dir_all(&data);
+            let _ = std::os::unix::fs::symlink(home, data.join("flint"));
+            command.env_remove("FLINT_HOME").env("XDG_DATA_HOME", data);
+        }
+        command
+    }
+
+    /// Starts the private server and has it read the model, which would otherwise count into the first request.
+    pub fn warm_up(&self, model: &str) -> Result<()> {
+        crate::models::ensure(model, false)?;
+        let folder = self.place.join("warm");
+        fs::create_dir_all(&folder)?;
+        let output = self.flint(&folder).args(["exec", "--ephemeral", "-m", model, "Say hello."]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "flint exec does not work here: {}", said.trim_end());
+        Ok(())
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = self.flint(&self.place).arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A finished process.
+pub struct Ran {
+    /// None when it was killed.
+    pub exit_code: Option<i32>,
+    /// How long it took.
+    pub seconds: f64,
+    /// What it printed, on both streams.
+    pub output: String,
+}
+
+/// Runs a process to its end, or kills it.
+pub fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
+    let output = tempfile::NamedTempFile::new()?;
+    command.stdout(output.reopen()?).stderr(output.reopen()?);
+    let begun = Instant::now();
+    let mut child = command.spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if begun.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let output = String::from_utf8_lossy(&fs::read(output.path())?).into_owned();
+    Ok(Ran { exit_code: status.and_then(|status| status.code()), seconds: begun.elapsed().as_secs_f64(), output })
+}
