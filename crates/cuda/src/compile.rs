@@ -28,6 +28,8 @@ const ROUTE: &str = include_str!("kernels/route.cuh");
 const HANDED: &str = include_str!("kernels/handed.cuh");
 const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
+const TOKEN_PHASE: &str = include_str!("kernels/token_phase.cuh");
+const TOKEN_INPUT: &str = include_str!("kernels/token_input.cuh");
 const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
 const TOKEN_EXPERTS: &str = include_str!("kernels/token_experts.cuh");
 const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
@@ -104,6 +106,8 @@ impl Source {
                 HANDED,
                 TAGGED,
                 RING,
+                TOKEN_PHASE,
+                TOKEN_INPUT,
                 TOKEN_PRODUCT,
                 TOKEN_EXPERTS,
                 TOKEN_ATTENTION,

@@ -316,7 +316,7 @@ impl Phase {
     }
 }
 
-/// `Job` in `kernels/token_product.cuh`.
+/// `Job` in `kernels/token_phase.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct JobBlock {

@@ -1,0 +1,72 @@
+// What a phase of `token.cu` is, and what a warp remembers between two.
+
+#define OP_EMBED 0
+#define OP_STORE 1
+#define OP_ADD 2
+#define OP_GATE 3
+#define OP_LOGITS 4
+#define OP_ATTENTION 5
+#define OP_PICK 6
+#define OP_PLAIN 7
+#define OP_ROUTE 8
+#define OP_EXPERTS 9
+#define OP_MIX 10
+
+// What a phase is for one block; the host writes these. Inputs and outputs are handed vectors (`handed.cuh`): a mark is
+// counted within a launch, and `step` is how many times a launch writes that vector.
+struct Job {
+    u32 kind;
+    u32 format;
+    u32 input_mark, input_step;
+    u32 output_mark, output_step;
+    const u32* input;
+    const float* norm;
+    const float* bias;     // of this block's first row
+    u32* output;           // Logits are plain floats.
+    u64* candidates;
+    u32 tiles;             // of this block
+    u32 rows;              // of them that exist
+    u32 place;             // of the first in the output
+    u32 columns;
+    u32 supers;
+    u32 slices;
+    float epsilon;
+    u32 wide;              // How the input is quantised.
+    u32 slot;              // Experts: which of the chosen ones this block works for,
+    u32 chooses;           // and whether it needs the choice at all.
+    u32 whole;             // A tile has one sum per row, not one for each super-block.
+    u32 padding;
+};
+
+// What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler
+// keeps outside of them goes to memory, and 512 threads' worth of that does not fit the first-level cache.
+struct Saved {
+    u32 launches;          // before this one
+    u32 phase;
+    u32 taken;             // Stages of the ring.
+    u32 brought;           // The phase whose norm is in shared memory.
+};
+
+// Reads again, so that nothing is kept.
+__device__ __forceinline__ u32 keep(const u32& x) {
+    return *(const volatile u32*)&x;
+}
+
+__device__ __forceinline__ u32 input_mark(const Job& job, u32 launches) {
+    return (job.input_mark + launches * job.input_step) & 3;
+}
+
+__device__ __forceinline__ u32 output_mark(const Job& job, u32 launches) {
+    return (job.output_mark + launches * job.output_step) & 3;
+}
+
+// Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
+#ifdef TIMES
+__device__ __forceinline__ void note(u64* times, u32 which) {
+    if (threadIdx.x != 0) return;
+    // The same clock on all multiprocessors, in nanoseconds.
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(times[which]));
+}
+#else
+__device__ __forceinline__ void note(u64*, u32) {}
+#endif
