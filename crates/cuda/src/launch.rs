@@ -12,6 +12,7 @@ mod script;
 mod several;
 
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::compile::{Source, architecture_option, compile};
 use crate::device::{Call, Device, Function, Start, check};
 use crate::error::Error;

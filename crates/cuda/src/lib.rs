@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // The driver's interface and launches: every block says why it holds.
 
 mod arguments;
+mod blocks;
 mod compile;
 mod device;
 mod error;

@@ -6,6 +6,7 @@
 use super::several::{self, SCALES_BYTES, THREADS, WARPS};
 use super::{Kernels, Module, products, room};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::device::{Device, Function};
 use crate::error::Error;
 use crate::pack;

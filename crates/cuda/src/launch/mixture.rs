@@ -6,6 +6,7 @@
 use super::script::{INPUT_BYTES, JobBlock, Mark, STAGE_BYTES, Script, StretchBlock, WIDTH_MAX, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::error::Error;
 use crate::memory::Matrix;
 use crate::pack;

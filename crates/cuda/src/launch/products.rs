@@ -2,6 +2,7 @@
 
 use super::{Kernels, Module, room};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::device::{Device, Function};
 use crate::error::Error;
 use crate::memory::Matrix;

@@ -3,6 +3,7 @@
 use super::script::{Handed, JobBlock, STAGE_BYTES, Script, StretchBlock};
 use super::{Kernels, KernelsOptions, Module, products};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::device::{Call, Function, Start};
 use crate::error::Error;
 use crate::memory::{Buffer, Keep};

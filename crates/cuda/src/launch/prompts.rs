@@ -2,6 +2,7 @@
 
 use super::{Kernels, room};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::error::Error;
 use crate::pack;
 

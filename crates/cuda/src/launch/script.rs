@@ -7,6 +7,7 @@
 use super::mixture::{Ends, Mixture};
 use super::{KernelsOptions, SPLITS, products};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::error::Error;
 use crate::memory::{Buffer, Keep, Plain};
 use crate::{Device, pack};

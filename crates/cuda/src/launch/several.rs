@@ -3,6 +3,7 @@
 use super::products::{self, Plan};
 use super::{Kernels, Module, room};
 use crate::arguments::*;
+use crate::blocks::*;
 use crate::device::{Device, Function};
 use crate::error::Error;
 use crate::pack;

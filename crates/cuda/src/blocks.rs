@@ -1,0 +1,233 @@
+//! The parameter blocks kernels read: they stand in the `.cu` files with the same fields in the same order, so that the two can
+//! be laid side by side.
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SegmentBlock {
+    pub weights: u64,
+    pub second: u64,
+    pub bias: u64,
+    pub format: u32,
+    pub rows: u32,
+    pub tiles: u32,
+    pub first_block: u32,
+    pub blocks: u32,
+    pub output: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct ProductBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub norm: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub rows: u32,
+    pub input_stride: u32,
+    pub output_stride: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct SeveralBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub supers: u32,
+    pub rows: u32,
+    pub output_stride: u32,
+    pub splits: u32,
+    pub wave: u32,
+    pub columns: u32,
+    pub chosen: u64,
+    pub slice_rows: u32,
+    pub used: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RouteBlock {
+    pub input: u64,
+    pub norm: u64,
+    pub router: u64,
+    pub scores: u64,
+    pub arrived: u64,
+    pub chosen: u64,
+    pub shares: u64,
+    pub columns: u32,
+    pub count: u32,
+    pub used: u32,
+    pub epsilon: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MixtureBlock {
+    pub router: u64,
+    pub scores: u64,
+    pub gate_bytes: u32,
+    pub down_bytes: u32,
+    pub count: u32,
+    pub used: u32,
+    pub known: u32,
+    pub down_supers: u32,
+}
+
+#[repr(C)]
+pub(crate) struct SettleBlock {
+    pub x: u64,
+    pub partial: u64,
+    pub bias: u64,
+    pub norm: u64,
+    pub squares: u64,
+    pub arrived: u64,
+    pub output: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub rows: u32,
+    pub wide: u32,
+    pub normed: u64,
+    pub shares: u64,
+    pub visits: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HeadsBlock {
+    pub rows: u64,
+    pub positions: u64,
+    pub tables: u64,
+    pub sequences: u64,
+    pub cache: u64,
+    pub q_norm: u64,
+    pub k_norm: u64,
+    pub angles: u64,
+    pub block_bytes: u64,
+    pub layer_offset: u64,
+    pub epsilon: f32,
+    pub scale: f32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub dimensions: u32,
+    pub neighbours: u32,
+    pub table_stride: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct AttentionBlock {
+    pub heads: HeadsBlock,
+    pub output: u64,
+    pub partial: u64,
+    pub arrived: u64,
+    pub store: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct StoreBlock {
+    pub heads: HeadsBlock,
+    pub queries: u64,
+}
+
+#[repr(C)]
+pub(crate) struct FlashBlock {
+    pub heads: HeadsBlock,
+    pub queries: u64,
+    pub tiles: u64,
+    pub output: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EmbedBlock {
+    pub table: u64,
+    pub tokens: u64,
+    pub output: u64,
+    pub format: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct NarrowBlock {
+    pub logits: u64,
+    pub masks: u64,
+    pub asks: u64,
+    pub maxima: u64,
+    pub output: u64,
+    pub vocab: u32,
+    pub runs: u32,
+    pub words: u32,
+    pub stride: u32,
+}
+
+#[repr(C)]
+pub(crate) struct PickBlock {
+    pub candidates: u64,
+    pub tokens: u64,
+    pub positions: u64,
+    pub tickets: u64,
+    pub mailbox: u64,
+    pub blocks: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct PlainBlock {
+    pub input: u64,
+    pub output: u64,
+    pub columns: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct NormBlock {
+    pub input: u64,
+    pub weight: u64,
+    pub output: u64,
+    pub epsilon: f32,
+    pub columns: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ExpandBlock {
+    pub weights: u64,
+    pub output: u64,
+    pub format: u32,
+    pub rows: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub step: u32,
+    pub offset: u32,
+}
+
+#[repr(C)]
+pub(crate) struct GemmBlock {
+    pub input: u64,
+    pub weights: u64,
+    pub output: u64,
+    pub bias: u64,
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub output_stride: u32,
+}
+
+#[repr(C)]
+pub(crate) struct RandomBlock {
+    pub output: u64,
+    pub chunks: u64,
+    pub format: u32,
+    pub seed: u32,
+}
