@@ -266,14 +266,11 @@ __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, con
     }
 }
 
-// Values come into the second-level cache: a line of 128 bytes for each lane and round.
+// The first 256 positions' values come into the second-level cache: a line of 128 bytes for each thread.
 __device__ __forceinline__ void foresee_values(const Heads& s, const u32* table, const Near& near, const Span& span) {
-    u32 at = span.start + threadIdx.x / 2;
-    if (HEAD * 2 > 128 || threadIdx.x % 2 == 0) {
-        if (threadIdx.x < 512 && at < span.end) {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(near_by(s, table, near, span, at, 1) + threadIdx.x % 2 * 64));
-        }
-    }
+    u32 at = span.start + threadIdx.x / 2, half = threadIdx.x % 2;
+    if (at >= span.end || half * 64 >= HEAD) return;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(near_by(s, table, near, span, at, 1) + half * 64));
 }
 
 // The first position of this warp's four.

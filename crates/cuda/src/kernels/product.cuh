@@ -96,6 +96,24 @@ __device__ __forceinline__ void quantise_super(const float* v, int lane, bool wi
     }
 }
 
+// A norm, in three pieces that every way of computing calls, because their bits must be equal. A warp's eight elements per
+// lane of one super-block, squared; the row's scale from the squares of all; the elements with it.
+__device__ __forceinline__ float super_square(const float* x) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum = __fmaf_rn(x[i], x[i], sum);
+    return warp_sum(sum);
+}
+
+__device__ __forceinline__ float row_scale(float squares, u32 columns, float epsilon) {
+    return rsqrtf(__fdividef(squares, (float)columns) + epsilon);
+}
+
+__device__ __forceinline__ void normalise_8(float* v, float scale, const float* weights) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], scale), weights[i]);
+}
+
 // Normalises and quantises all rows into shared memory. Ends with a barrier.
 __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x, float* squares) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -103,11 +121,9 @@ __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x
     if (p.norm) {
         for (u32 item = warp; item < items; item += PRODUCT_WARPS) {
             u32 row = item / p.supers, s = item % p.supers;
-            float v[8], sum = 0.0f;
+            float v[8];
             load_8(p.input + (u64)row * p.input_stride, s * SUPER + lane * 8, p.columns, v);
-#pragma unroll
-            for (int i = 0; i < 8; i++) sum = __fmaf_rn(v[i], v[i], sum);
-            sum = warp_sum(sum);
+            float sum = super_square(v);
             if (lane == 0) squares[item] = sum;
         }
         __syncthreads();
@@ -120,12 +136,9 @@ __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x
         if (p.norm) {
             float total = 0.0f;
             for (u32 i = lane; i < p.supers; i += WARP) total += squares[row * p.supers + i];
-            total = warp_sum(total);
-            float scale = rsqrtf(__fdividef(total, (float)p.columns) + p.epsilon);
             float w[8];
             load_8(p.norm, at, p.columns, w);
-#pragma unroll
-            for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], scale), w[i]);
+            normalise_8(v, row_scale(warp_sum(total), p.columns, p.epsilon), w);
         }
         quantise_super(v, lane, wide, x.quants + (u64)item * SUPER, x.facts + item * 8);
     }
@@ -139,6 +152,27 @@ __device__ __forceinline__ int dp4a_unsigned(u32 a, u32 b, int sum) {
     return result;
 }
 
+// The sums of a block's halves, elements 0 .. 15 times `a` and 16 .. 31 times `c`.
+template <bool RAISED>
+__device__ __forceinline__ int2 multiply_halves(const Block& b, uint4 a, uint4 c) {
+    int first = __dp4a(b.q[0], (int)a.x, 0), second = 0;
+    first = __dp4a(b.q[1], (int)a.y, first);
+    first = __dp4a(b.q[2], (int)a.z, first);
+    first = __dp4a(b.q[3], (int)a.w, first);
+    if (RAISED) {
+        second = dp4a_unsigned(b.q[4], c.x, 0);
+        second = dp4a_unsigned(b.q[5], c.y, second);
+        second = dp4a_unsigned(b.q[6], c.z, second);
+        second = dp4a_unsigned(b.q[7], c.w, second) >> 4;
+    } else {
+        second = __dp4a(b.q[4], (int)c.x, 0);
+        second = __dp4a(b.q[5], (int)c.y, second);
+        second = __dp4a(b.q[6], (int)c.z, second);
+        second = __dp4a(b.q[7], (int)c.w, second);
+    }
+    return make_int2(first, second);
+}
+
 template <int F>
 __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u32 supers, Quantised x, float* sums) {
     // Dividing a sum by sixteen is cheaper than shifting every word.
@@ -150,23 +184,9 @@ __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u3
         const i8* quants = x.quants + (u64)(m * supers + super) * SUPER + j * 16;
         uint4 a = *(const uint4*)quants, c = *(const uint4*)(quants + 128);
         uint2 facts = x.facts[(m * supers + super) * 8 + j];
-        int first = __dp4a(b.q[0], (int)a.x, 0), second = 0;
-        first = __dp4a(b.q[1], (int)a.y, first);
-        first = __dp4a(b.q[2], (int)a.z, first);
-        first = __dp4a(b.q[3], (int)a.w, first);
-        if (RAISED) {
-            second = dp4a_unsigned(b.q[4], c.x, 0);
-            second = dp4a_unsigned(b.q[5], c.y, second);
-            second = dp4a_unsigned(b.q[6], c.z, second);
-            second = dp4a_unsigned(b.q[7], c.w, second) >> 4;
-        } else {
-            second = __dp4a(b.q[4], (int)c.x, 0);
-            second = __dp4a(b.q[5], (int)c.y, second);
-            second = __dp4a(b.q[6], (int)c.z, second);
-            second = __dp4a(b.q[7], (int)c.w, second);
-        }
+        int2 sum = multiply_halves<RAISED>(b, a, c);
         int sum_0 = (short)(facts.y & 0xffff), sum_1 = (short)(facts.y >> 16);
-        int whole = b.scale[0] * (first - Layout<F>::zero * sum_0) + b.scale[1] * (second - Layout<F>::zero * sum_1);
+        int whole = b.scale[0] * (sum.x - Layout<F>::zero * sum_0) + b.scale[1] * (sum.y - Layout<F>::zero * sum_1);
         float term = __fmul_rn(b.d, (float)whole);
         if (Layout<F>::with_min) term = __fmaf_rn(b.m, (float)(sum_0 + sum_1), term);
         sums[m] = __fmaf_rn(__uint_as_float(facts.x), term, sums[m]);

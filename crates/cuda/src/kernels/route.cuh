@@ -13,17 +13,6 @@ __device__ __forceinline__ float super_score(const float* x, const float* norm, 
     return warp_sum(sum);
 }
 
-__device__ __forceinline__ float super_square(const float* x) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 8; i++) sum = __fmaf_rn(x[i], x[i], sum);
-    return warp_sum(sum);
-}
-
-__device__ __forceinline__ float row_scale(float squares, u32 columns, float epsilon) {
-    return rsqrtf(__fdividef(squares, (float)columns) + epsilon);
-}
-
 // Orders scores as integers, above zero; what is not a number comes first, so that it is noticed.
 __device__ __forceinline__ u32 ordered(float score) {
     return (u32)(candidate(score, 0) >> 32);

@@ -58,14 +58,8 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
     return value;
 }
 
-__device__ __forceinline__ float norm_scale(const Settle& p, float total) {
-    total = warp_sum(total);
-    return rsqrtf(__fdividef(total, (float)p.columns) + p.epsilon);
-}
-
 __device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super, float* v, float scale, const float* w) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = __fmul_rn(__fmul_rn(v[i], scale), w[i]);
+    normalise_8(v, scale, w);
     u32 column = super * SUPER + threadIdx.x % WARP * 8;
     if (p.normed && column < p.columns) {
         float4* out = (float4*)(p.normed + (u64)row * p.columns + column);
@@ -92,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     __syncthreads();
     if (own < p.supers) {
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = staged[warp][lane * 8 + i], sum = __fmaf_rn(v[i], v[i], sum);
-        sum = warp_sum(sum);
+        for (int i = 0; i < 8; i++) v[i] = staged[warp][lane * 8 + i];
+        sum = super_square(v);
     }
 #if __CUDA_ARCH__ >= 900
     // All blocks have begun; now each writes into the shared memory of all.
@@ -106,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
     if (own >= p.supers) return;
     for (u32 i = lane; i < p.supers; i += WARP) total += squares[i];
-    finish_super(p, row, own, v, norm_scale(p, total), w);
+    finish_super(p, row, own, v, row_scale(warp_sum(total), p.columns, p.epsilon), w);
 #else
     __shared__ u32 is_last;
     if (lane == 0 && own < p.supers) p.squares[row * p.supers + own] = sum;
@@ -120,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     __syncthreads();
     if (!is_last) return;
     for (u32 i = lane; i < p.supers; i += WARP) total += __ldcg(p.squares + row * p.supers + i);
-    float scale = norm_scale(p, total);
+    float scale = row_scale(warp_sum(total), p.columns, p.epsilon);
     for (u32 super = warp; super < p.supers; super += SUPER / WARP) {
         load_8(p.x + (u64)row * p.columns, super * SUPER + lane * 8, p.columns, v);
         load_8(p.norm, super * SUPER + lane * 8, p.columns, w);

@@ -73,8 +73,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
         put_tagged(p.scores + blockIdx.x + threadIdx.x * gridDim.x, __fmul_rn(scale, score), tag);
     }
     note(times, 4);
-#pragma unroll
-    for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
+    normalise_8(v, scale, w);
     if (warp < supers) store_super(v, lane, job.wide, room.x.quants + warp * SUPER, room.x.facts + warp * 8);
 }
 

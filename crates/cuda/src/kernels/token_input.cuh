@@ -52,21 +52,17 @@ __device__ __forceinline__ void take_norm(const float* norm, u32 columns, float*
 __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const float* norm, u64* times) {
     u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
-    float v[8] = {}, w[8], sum = 0.0f;
+    float v[8] = {}, w[8];
     note(times, 1);
     if (at < columns) settle_8(look_8(own), own, mark, v);
     __syncwarp();
     note(times, 2);
-#pragma unroll
-    for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[c], v[c], sum);
-    sum = warp_sum(sum);
-    if (lane == 0) squares[warp] = sum;
+    float square = super_square(v);
+    if (lane == 0) squares[warp] = square;
     together();
     float total = sum_squares(squares);
     take_norm(norm, columns, w);
-    float scale = rsqrtf(__fdividef(total, (float)columns) + job.epsilon);
-#pragma unroll
-    for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
+    normalise_8(v, row_scale(total, columns, job.epsilon), w);
     if (warp < job.supers) store_super(v, lane, job.wide, x.quants + warp * SUPER, x.facts + warp * 8);
     together();
 }
@@ -83,22 +79,17 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
         if (item == 32 + warp) {
             together();
             float total = warp_sum(lane < job.supers ? squares[lane] : 0.0f);
-            scale = rsqrtf(__fdividef(total, (float)columns) + job.epsilon);
+            scale = row_scale(total, columns, job.epsilon);
         }
-        float v[8] = {}, w[8], sum = 0.0f;
-        if (at < columns) {
-            settle_8(look_8(job.input + at), job.input + at, mark, v);
-        }
+        float v[8] = {}, w[8];
+        if (at < columns) settle_8(look_8(job.input + at), job.input + at, mark, v);
         __syncwarp();
         if (item < 32) {
-#pragma unroll
-            for (int c = 0; c < 8; c++) sum = __fmaf_rn(v[c], v[c], sum);
-            sum = warp_sum(sum);
-            if (lane == 0) squares[super] = sum;
+            float square = super_square(v);
+            if (lane == 0) squares[super] = square;
         } else if (super < job.supers) {
             load_8(job.norm, at, columns, w);
-#pragma unroll
-            for (int c = 0; c < 8; c++) v[c] = __fmul_rn(__fmul_rn(v[c], scale), w[c]);
+            normalise_8(v, scale, w);
             store_super(v, lane, job.wide, x.quants + super * SUPER, x.facts + super * 8);
         }
     }

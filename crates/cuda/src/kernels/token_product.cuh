@@ -47,26 +47,12 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Colu
     }
     constexpr bool RAISED = F == Q4_0 || F == Q4_1;
     Block b = read_block<F, RAISED>(chunk, lane);
-    int first = __dp4a(b.q[0], (int)a.x, 0), second = 0;
-    first = __dp4a(b.q[1], (int)a.y, first);
-    first = __dp4a(b.q[2], (int)a.z, first);
-    first = __dp4a(b.q[3], (int)a.w, first);
-    if (RAISED) {
-        second = dp4a_unsigned(b.q[4], c.x, 0);
-        second = dp4a_unsigned(b.q[5], c.y, second);
-        second = dp4a_unsigned(b.q[6], c.z, second);
-        second = dp4a_unsigned(b.q[7], c.w, second) >> 4;
-    } else {
-        second = __dp4a(b.q[4], (int)c.x, 0);
-        second = __dp4a(b.q[5], (int)c.y, second);
-        second = __dp4a(b.q[6], (int)c.z, second);
-        second = __dp4a(b.q[7], (int)c.w, second);
-    }
+    int2 sum = multiply_halves<RAISED>(b, a, c);
     if (L::zero) {
         int sum_0 = (short)(x.halves & 0xffff), sum_1 = (short)(x.halves >> 16);
-        first -= L::zero * sum_0, second -= L::zero * sum_1;
+        sum.x -= L::zero * sum_0, sum.y -= L::zero * sum_1;
     }
-    float term = __fmul_rn(b.d, (float)(b.scale[0] * first + b.scale[1] * second));
+    float term = __fmul_rn(b.d, (float)(b.scale[0] * sum.x + b.scale[1] * sum.y));
     if (L::with_min) term = __fmaf_rn(b.m, x.sum, term);
     return __fmaf_rn(x.scale, term, before);
 }
