@@ -57,7 +57,7 @@ pub struct LoadHow {
     #[arg(long, value_name = "NAME")]
     pub draft_model: Option<String>,
     /// Never guess ahead: every token is decoded by itself. Answers are the same, only slower
-    #[arg(long, conflicts_with = "draft_model")]
+    #[arg(long, conflicts_with = "draft_model", env = "FLINT_NO_DRAFTS")]
     pub no_drafts: bool,
     /// Use only what is already here
     #[arg(long)]

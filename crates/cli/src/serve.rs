@@ -68,9 +68,6 @@ pub struct ServeArgs {
     /// Most tokens of an answer whose request names no limit; 0 is as many as fit
     #[arg(long, default_value_t = 0)]
     max_output_tokens: usize,
-    /// Draft answers ahead where that is faster; without, the same answers come one token at a time
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, env = "FLINT_DRAFTS")]
-    drafts: bool,
     /// Models in memory at once
     #[arg(long, default_value_t = 2)]
     loaded_max: usize,
@@ -132,7 +129,6 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             loaded_max: args.loaded_max,
             idle: Duration::from_secs(args.idle_minutes * 60),
             output_tokens: args.max_output_tokens,
-            drafts: args.drafts,
         },
         store: StoreOptions {
             path: Some(state.join("responses.sqlite")),

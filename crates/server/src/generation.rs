@@ -343,17 +343,13 @@ fn submit(
     let max_tokens = spec.max_tokens.saturating_sub(said.len());
     tokens.reserve(said.len() + max_tokens.min(ROOM));
     tokens.extend_from_slice(said);
-    let drafting = match pool.limits.drafts {
-        true => Drafting { prediction: spec.prediction.clone(), ..Drafting::default() },
-        false => Drafting::OFF,
-    };
     let request = Request {
         max_tokens,
         sampling: spec.sampling.clone(),
         stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),
         lane: spec.lane,
-        drafting,
+        drafting: Drafting { prediction: spec.prediction.clone(), ..Drafting::default() },
         constraint,
         on_ready: Some(Box::new(move || wake.notify_one())),
         ..Request::new(tokens, 0)

@@ -75,13 +75,11 @@ pub struct PoolLimits {
     pub idle: Duration,
     /// Most tokens of an answer whose request names no limit; 0 is as many as fit.
     pub output_tokens: usize,
-    /// Whether answers are drafted ahead where that is faster. They are the same without; it is for comparing.
-    pub drafts: bool,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { tokens_per_minute: 0, loaded_max: 2, idle: Duration::ZERO, output_tokens: 0, drafts: true }
+        Self { tokens_per_minute: 0, loaded_max: 2, idle: Duration::ZERO, output_tokens: 0 }
     }
 }
 

@@ -28,12 +28,12 @@ struct Edited {
 /// Measures and prints.
 pub fn run(model: &str, rounds: usize, json: bool) -> Result<()> {
     let place = tempfile::tempdir()?;
-    let server = |name: &str, drafts| -> Result<Apart> {
-        let apart = Apart::new(&place.path().join(name), &[("FLINT_DRAFTS", drafts)]);
+    let server = |name: &str, no_drafts| -> Result<Apart> {
+        let apart = Apart::new(&place.path().join(name), &[("FLINT_NO_DRAFTS", no_drafts)]);
         apart.warm_up(model)?;
         Ok(apart)
     };
-    let (plain, drafted) = (server("plain", "false")?, server("drafted", "true")?);
+    let (plain, drafted) = (server("plain", "true")?, server("drafted", "false")?);
     for edit in file_edits() {
         let mut runs = Vec::new();
         for round in 0..rounds.max(1) {
