@@ -33,7 +33,7 @@ pub const PICK_ROWS_MAX: usize = 32;
 /// Unread picks of a row that the mailbox has room for.
 pub const PICK_RING: usize = 4;
 /// Most parts the positions of a row are cut into by [`Kernels::attention`].
-pub const SPLITS: usize = 64;
+pub const SPLITS: usize = 72;
 /// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
 const CHUNK_MIN: usize = 256;
 /// Longest head.
@@ -69,11 +69,11 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
-    /// Most parts the positions of a row are cut into: one for each multiprocessor and group of heads, as a power of two.
+    /// Most parts the positions of a row are cut into: one for each multiprocessor and group of heads. Whoever merges them has a
+    /// thread for each part and head.
     fn splits(&self) -> usize {
         let groups = self.heads / self.group();
-        let each = (self.multiprocessors / groups).clamp(1, SPLITS);
-        1 << each.ilog2()
+        (self.multiprocessors / groups).clamp(1, SPLITS.min(512 / self.group()))
     }
 
     /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key

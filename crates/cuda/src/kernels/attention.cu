@@ -70,16 +70,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     Running r = walk(s, table, near, span, shared, p.store, loads);
     // What was staged is read no more; sums take its place.
     gather(shared, r);
-    for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
-        u32 h = at / HEAD, c = at % HEAD;
+    if (threadIdx.x < GROUP * HEAD / 2) {
+        u32 h = threadIdx.x / (HEAD / 2), c = threadIdx.x % (HEAD / 2) * 2;
         u64 head = (u64)row * s.heads + span.part * GROUP + h;
-        float x = gathered(shared, h, c);
+        Gathered g = gathered(shared, h, c);
         if (span.splits == 1) {
-            p.output[head * HEAD + c] = rounded(x / shared.all_total[h]);
+            float* out = p.output + head * HEAD + c;
+            out[0] = rounded(g.x.x / g.total), out[1] = rounded(g.x.y / g.total);
         } else {
             float* own = p.partial + (head * SPLITS + span.split) * (HEAD + 2);
-            own[2 + c] = x;
-            if (c == 0) own[0] = shared.all_largest[h], own[1] = shared.all_total[h];
+            own[2 + c] = g.x.x, own[3 + c] = g.x.y;
+            if (c == 0) own[0] = g.largest, own[1] = g.total;
         }
     }
     if (span.splits == 1) return;

@@ -47,11 +47,8 @@ struct AttentionShared {
     u16 fresh[2][HEAD];                       // This row's own key and value.
     uint4 weights[2][ATTENTION_WARPS][WARP];  // As the tensor cores read them; twice, for every other pass.
     float peaks[2][ATTENTION_WARPS][8];       // The largest score of each warp and head.
-    float largest[8][ATTENTION_WARPS];        // of each head and warp
-    float total[8][ATTENTION_WARPS];
-    float factor[8][ATTENTION_WARPS];
-    float all_largest[8];
-    float all_total[8];
+    float4 largest[8];                        // of each head and four warps
+    float4 total[8][QUADS];                   // of each head and warp
     union {
         float staged[GROUP + 2][HEAD];
         float sums[QUADS][GROUP][HEAD];
@@ -75,9 +72,7 @@ struct Span {
 };
 
 __device__ __forceinline__ u32 chunk_of(u32 length) {
-    u32 chunk = CHUNK_MIN;
-    while (chunk * SPLITS < length) chunk *= 2;
-    return chunk;
+    return (length + CHUNK_MIN * SPLITS - 1) / (CHUNK_MIN * SPLITS) * CHUNK_MIN;
 }
 
 __device__ __forceinline__ Span span_of(const Heads& s, u32 position, u32 split, u32 part) {
@@ -266,13 +261,6 @@ __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, con
     }
 }
 
-// The first 256 positions' values come into the second-level cache: a line of 128 bytes for each thread.
-__device__ __forceinline__ void foresee_values(const Heads& s, const u32* table, const Near& near, const Span& span) {
-    u32 at = span.start + threadIdx.x / 2, half = threadIdx.x % 2;
-    if (at >= span.end || half * 64 >= HEAD) return;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(near_by(s, table, near, span, at, 1) + half * 64));
-}
-
 // The first position of this warp's four.
 __device__ __forceinline__ u32 first_of(const Span& span) {
     return span.start + threadIdx.x / 128 * 64;
@@ -332,12 +320,13 @@ __device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
     return (element / 4 ^ (head & 1)) * 4 + element % 4;
 }
 
-// Puts the warps' results together: afterwards `sums`, `factor` and the statistics are those of the block.
+// Lays the warps' results out for `gathered`. Ends with a barrier.
 __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = lane / 4, t = lane % 4;
     r.total += __shfl_xor_sync(FULL, r.total, 1);
     r.total += __shfl_xor_sync(FULL, r.total, 2);
-    if (t == 0) shared.largest[head][warp] = r.largest, shared.total[head][warp] = r.total;
+    // The largest is the same in all four warps; to have one of them write it would cost registers.
+    if (t == 0) ((float*)shared.total[head])[warp] = r.total, ((float*)&shared.largest[head])[warp / 4] = r.largest;
     if (head < GROUP) {
         float* row = shared.sums[warp / 4][head];
 #pragma unroll
@@ -352,27 +341,29 @@ __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
         }
     }
     together();
-    if (warp < GROUP) {
-        int w = lane % ATTENTION_WARPS;
-        float own = shared.largest[warp][w], largest = own;
-#pragma unroll
-        for (int step = 8; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, step));
-        float factor = expf(own - largest), total = shared.total[warp][w] * factor;
-#pragma unroll
-        for (int step = 8; step > 0; step /= 2) total += __shfl_xor_sync(FULL, total, step);
-        if (lane < ATTENTION_WARPS) shared.factor[warp][w] = factor;
-        if (lane == 0) shared.all_largest[warp] = largest, shared.all_total[warp] = total;
-    }
-    together();
 }
 
-// Element `c` of head `h` of a block's result, not yet divided by the sum of the weights.
-__device__ __forceinline__ float gathered(const AttentionShared& shared, u32 h, u32 c) {
-    float x = 0.0f;
+// A block's result of a head: two elements, not yet divided by the sum of the weights.
+struct Gathered {
+    float largest, total;
+    float2 x;
+};
+
+// Every thread works out the weights of the four results for itself, which is faster than waiting for one that does.
+__device__ __forceinline__ Gathered gathered(const AttentionShared& shared, u32 h, u32 c) {
+    float4 peaks = shared.largest[h];
+    float quads[QUADS] = {peaks.x, peaks.y, peaks.z, peaks.w};
+    Gathered g = {fmaxf(fmaxf(peaks.x, peaks.y), fmaxf(peaks.z, peaks.w)), 0.0f, make_float2(0.0f, 0.0f)};
     u32 place = sum_place(h, c);
 #pragma unroll
-    for (int quad = 0; quad < QUADS; quad++) x = __fmaf_rn(shared.sums[quad][h][place], shared.factor[h][4 * quad], x);
-    return x;
+    for (int quad = 0; quad < QUADS; quad++) {
+        float factor = expf(quads[quad] - g.largest);
+        float4 t = shared.total[h][quad];
+        float2 x = *(const float2*)&shared.sums[quad][h][place];
+        g.total = __fmaf_rn((t.x + t.y) + (t.z + t.w), factor, g.total);
+        g.x = make_float2(__fmaf_rn(x.x, factor, g.x.x), __fmaf_rn(x.y, factor, g.x.y));
+    }
+    return g;
 }
 
 // The share of each chunk in the result of a head, from `largest[s]` in `weights` and `totals`. One warp.

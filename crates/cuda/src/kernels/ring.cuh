@@ -47,6 +47,13 @@ __device__ __forceinline__ u32 own_lane() {
     return lane;
 }
 
+// The thread's number, read anew: what is worked out from it is not kept from before, where registers are scarce.
+__device__ __forceinline__ u32 own_thread() {
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 __device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -80,6 +87,11 @@ __device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 f
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(full), "l"(policy)
                  : "memory");
+}
+
+// The same, no further than into the second-level cache.
+__device__ __forceinline__ void foresee(const void* from, u32 bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // Weights pass through the second-level cache once; keys, values and results should stay there instead.

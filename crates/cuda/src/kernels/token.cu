@@ -174,6 +174,11 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             __syncwarp();
             if (lane == 0) saved[warp].brought = normed;
         }
+        if (warp == PRODUCT_WARPS - 1 && (kind == OP_ADD || (MIXED && kind == OP_MIX)) && phase + 2 < p.count) {
+            const Entry& after = entries[(phase + 2) % ENTRIES];
+            barrier_wait(shared_address(entry_full + (phase + 2) % ENTRIES), (phase + 2) / ENTRIES & 1);
+            if (after.job.kind == OP_ATTENTION) foresee_cache(after.op.attention.heads, place);
+        }
         if (MIXED && own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
             const Entry& next = entries[(phase + 1) % ENTRIES];
             barrier_wait(shared_address(entry_full + (phase + 1) % ENTRIES), (phase + 1) / ENTRIES & 1);

@@ -37,7 +37,7 @@ struct Choice {
 __device__ __forceinline__ void foresee_router(const Mixture& p, u32 columns) {
     const float* row = p.router + (u64)blockIdx.x * columns;
     if (blockIdx.x >= p.count) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(columns * 4) : "memory");
+    foresee(row, columns * 4);
 }
 
 // Normalises the row, scores this block's experts and leaves the row quantised. At most one super-block for each warp.
@@ -51,7 +51,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count ? at : columns, columns, r);
     note(times, 1);
     take_norm(room.norm, columns, w);
-    if (at < columns) settle_8(look_8(job.input + at), job.input + at, mark, v);
+    if (at < columns) settle_8<0>(look_8(job.input + at), job.input + at, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);
@@ -137,7 +137,8 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
 #pragma unroll 1
     for (u32 group = own / WARP; group < used << fold; group += PRODUCT_WARPS) {
         u32 visit = group >> fold, row = (group & ((1 << fold) - 1)) * 8 + own % WARP / 4, tile = min(row, rows - 1) / 4;
-        float sum = collected_row(partial, tile * used + visit, row % 4, job.slices, quarter);
+        const float* parts = partial + ((tile * used + visit) * job.slices + quarter) * 4 + row % 4;
+        float sum = collected_row(parts, job.slices, quarter);
         if (quarter == 0 && row < rows) weighted[visit * rows + row] = __fmul_rn(choice.shares[visit], sum);
     }
     together();

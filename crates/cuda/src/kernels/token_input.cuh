@@ -54,7 +54,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
     note(times, 1);
-    if (at < columns) settle_8(look_8(own), own, mark, v);
+    if (at < columns) settle_8<0>(look_8(own), own, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
             scale = row_scale(total, columns, job.epsilon);
         }
         float v[8] = {}, w[8];
-        if (at < columns) settle_8(look_8(job.input + at), job.input + at, mark, v);
+        if (at < columns) settle_8<0>(look_8(job.input + at), job.input + at, mark, v);
         __syncwarp();
         if (item < 32) {
             float square = super_square(v);
@@ -111,7 +111,7 @@ __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x,
         Eight next = {};
         if (at + STEP < columns) next = look_8(own + STEP);
         float v[8] = {};
-        if (at < columns) settle_8(seen, own, mark, v);
+        if (at < columns) settle_8<200>(seen, own, mark, v);
         __syncwarp();
         note(times, 2);
         store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);

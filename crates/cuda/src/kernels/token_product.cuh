@@ -69,42 +69,54 @@ __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
     return mine + __shfl_xor_sync(FULL, mine, 4);
 }
 
+// A warp's share of a product, worked out while its input is on its way: what comes after the input is there is waited for by
+// all other blocks.
+struct Strip {
+    u32 part, parts, width, supers;
+    u32 tile, tiles, groups;
+};
+
+__device__ __forceinline__ Strip strip_of(const Stretch& s) {
+    Share share = place_of(s, threadIdx.x / WARP);
+    bool works = share.group < s.groups && share.part < s.parts;
+    return {share.part, s.parts, s.width, s.supers, share.group, works ? s.tiles : 0u, s.groups};
+}
+
 // Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
 // cycles and was no faster: the code is twice as long then.
 template <int F>
-__device__ __forceinline__ void stream(const Stretch& s, const Input& x, float* partial, Ring& ring) {
-    u32 lane = own_lane(), supers = s.supers, groups = s.groups, tiles = s.tiles;
-    Share share = place_of(s, threadIdx.x / WARP);
-    if (share.group >= groups) return;
+__device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
+    if (s.tile >= s.tiles) return;
     u32 own = lane % 4 / 2 + lane % 2 * 2;
-#pragma unroll 1
-    for (u32 part = share.part; part < s.parts; part += PRODUCT_WARPS) {
-        u32 first = part * s.width, count = min((u32)s.width, supers - first);
+    for (u32 part = s.part;;) {
+        u32 first = part * s.width, count = min(s.width, s.supers - first);
         bool keeps = lane % 8 < 4 && own < count;
         Columns columns[WIDTH];
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
-        float* out = partial + (first + own) * 4 + lane / 8;
+        u32 step = s.groups * s.supers * 4;
+        float* out = partial + (s.tile * s.supers + first + own) * 4 + lane / 8;
 #pragma unroll 1
-        for (u32 tile = share.group; tile < tiles; tile += groups) {
+        for (u32 tile = s.tile; tile < s.tiles; tile += s.groups, out += step) {
             const u8* chunk = ring_wait(ring);
             // Where there is no second or third chunk its sum is of whatever stands there, and is left.
             float v[WIDTH];
 #pragma unroll
             for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
             float mine = deal_out(v, lane);
-            if (keeps) out[tile * supers * 4] = mine;
+            if (keeps) *out = mine;
             ring_next(ring, lane);
         }
-        if (s.parts <= PRODUCT_WARPS) break;
+        part += PRODUCT_WARPS;
+        if (part >= s.parts || s.parts <= PRODUCT_WARPS) return;
     }
 }
 
 // The same for tiles that one warp has whole: a sum per tile and row.
 template <int F>
-__device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, float* partial, Ring& ring) {
+__device__ __forceinline__ void stream_whole(const Stretch& s, u32 lane, const Input& x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
-    u32 lane = own_lane(), tiles = s.tiles, supers = s.supers;
+    u32 tiles = s.tiles, supers = s.supers;
 #pragma unroll 1
     for (u32 tile = threadIdx.x / WARP; tile < tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
@@ -125,9 +137,9 @@ __device__ __forceinline__ void stream_whole(const Stretch& s, const Input& x, f
     }
 }
 
-// The same as `collected`, by four lanes, all of which get it. Four parts at a time, zeros where there are none.
-__device__ __forceinline__ float collected_row(const float* partial, u32 place, u32 r, u32 slices, u32 quarter) {
-    const float* own = partial + (place * slices + quarter) * 4 + r;
+// The same as `collected`, by four lanes, all of which get it: every fourth part from `own` on. Four at a time, zeros where
+// there are none.
+__device__ __forceinline__ float collected_row(const float* own, u32 slices, u32 quarter) {
     float sum = 0.0f;
 #pragma unroll 1
     for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
@@ -165,37 +177,52 @@ struct Room {
     float* norm;
 };
 
-// The end of a product: four lanes have a row of a pass.
-__device__ __forceinline__ void
-finish_rows(const Job& job, const Room& room, u32 mark, float own_bias, u32 own_before) {
-    u32 kind = job.kind, rows = job.rows, slices = job.slices, quarter = threadIdx.x % 4;
-    bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
+// What the end of a product needs, also worked out early: four lanes have a row.
+struct Ending {
+    const float* parts;    // of this thread's row
+    u32* out;
+    u32 kind, row, rows, slices;
+    u32 second;            // From the gate's parts to those of up; else zero.
+    float bias;
+    u32 before;            // What the residual was seen to be.
+};
+
+__device__ __forceinline__ Ending ending_of(const Job& job, const float* partial) {
+    u32 kind = job.kind, row = threadIdx.x / 4, rows = job.rows, slices = job.slices;
+    bool has_row = row < rows, gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
+    bool adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
+    u32* out = job.output + job.place + row;
+    const float* parts = partial + (min(row, rows - 1) / 4 * slices + threadIdx.x % 4) * 4 + row % 4;
+    float bias = has_row && job.bias ? __ldcg(job.bias + row) : 0.0f;
+    return {parts, out, kind, row, rows, slices, gated ? job.tiles * slices * 4 : 0, bias, has_row && adds ? look(out) : 0};
+}
+
+// The end of a product, where all its rows are.
+__device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squares, u32 mark) {
+    u32 quarter = threadIdx.x % 4;
     u64 best = 0;
+    // All lanes of a warp take part in the sums of its eight rows.
 #pragma unroll 1
-    for (u32 first = 0; first < rows; first += PRODUCT_THREADS / 4) {
-        u32 at = first + threadIdx.x / 4;
-        // All lanes of a warp take part in the sums.
-        if (first + threadIdx.x / WARP * 8 >= rows) break;
-        u32 tile = min(at, rows - 1) / 4, r = at % 4, place = job.place + at;
-        float value = collected_row(room.partial, tile, r, slices, quarter);
-        float up = gated ? collected_row(room.partial, job.tiles + tile, r, slices, quarter) : 0.0f;
-        if (at >= rows || quarter != 0) continue;
-        u32* out = job.output + place;
-        if (gated) {
-            value = silu(value) * up;
-        } else {
-            if (job.bias) value += first == 0 ? own_bias : __ldcg(job.bias + at);
-            if (kind == OP_ADD) value += settle(first == 0 ? own_before : look(out), out, (mark + 3) & 3);
+    while ((e.row & ~7) < e.rows) {
+        float value = collected_row(e.parts, e.slices, quarter);
+        float up = e.second ? collected_row(e.parts + e.second, e.slices, quarter) : 0.0f;
+        if (e.row < e.rows && quarter == 0) {
+            if (e.second) value = silu(value) * up;
+            else value += e.bias;
+            if (e.kind == OP_ADD) value += settle(e.before, e.out, (mark + 3) & 3);
+            if (e.kind != OP_LOGITS) {
+                put(e.out, value, mark);
+            } else {
+                *(float*)e.out = value;
+                u64 here = candidate(value, e.out - job.output);
+                if (here > best) best = here;
+            }
         }
-        if (kind != OP_LOGITS) {
-            put(out, value, mark);
-            continue;
-        }
-        *(float*)out = value;
-        u64 here = candidate(value, place);
-        if (here > best) best = here;
+        e.row += PRODUCT_THREADS / 4, e.out += PRODUCT_THREADS / 4, e.parts += PRODUCT_THREADS / 4 * e.slices;
+        if (e.row < e.rows && job.bias) e.bias = __ldcg(job.bias + e.row);
+        if (e.row < e.rows && e.kind == OP_ADD) e.before = look(e.out);
     }
-    if (kind == OP_LOGITS) note_candidate(best, (u64*)room.squares, job.candidates + blockIdx.x);
+    if (e.kind == OP_LOGITS) note_candidate(best, squares, job.candidates + blockIdx.x);
 }
 
 // In `token_experts.cuh`.
@@ -206,13 +233,12 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
 __device__ __forceinline__ void token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring,
                                               const Choice& choice, u32 launches, u64* times) {
     if (job.tiles == 0) return;
-    u32 kind = job.kind, mark = output_mark(job, launches), own = threadIdx.x / 4;
-    // What the end of the phase needs is asked for first.
-    bool has_row = own < job.rows;
-    float own_bias = has_row && job.bias ? __ldcg(job.bias + own) : 0.0f;
-    u32 own_before = has_row && (kind == OP_ADD || (MIXED && kind == OP_MIX)) ? look(job.output + job.place + own) : 0;
-    u32 input = input_mark(job, launches);
-    if (MIXED && kind == OP_EXPERTS) {
+    // What does not depend on the input comes before it.
+    u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, whole = job.whole;
+    u32 lane = own_lane();
+    Ending ending = ending_of(job, room.partial);
+    Strip strip = strip_of(stretch);
+    if (MIXED && ending.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
     } else if (!job.norm) prepare_plain(job, input, room.x, times);
 #ifdef WIDE_NORM
@@ -221,12 +247,12 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
-    if (job.whole) stream_whole<F>(stretch, room.x, room.partial, ring); \
-    else stream<F>(stretch, room.x, room.partial, ring)
-    FOR_FORMAT(job.format, WORK)
+    if (whole) stream_whole<F>(stretch, lane, room.x, room.partial, ring); \
+    else stream<F>(strip, lane, room.x, room.partial, ring)
+    FOR_FORMAT(format, WORK)
 #undef WORK
     together();
     note(times, 4);
-    if (MIXED && kind == OP_MIX) finish_mix(job, room.partial, choice, own_before, mark);
-    else finish_rows(job, room, mark, own_bias, own_before);
+    if (MIXED && ending.kind == OP_MIX) finish_mix(job, room.partial, choice, ending.before, mark);
+    else finish_rows(ending, job, (u64*)room.squares, mark);
 }
