@@ -39,13 +39,13 @@ fn print_times(card: &CudaModel, depth: usize) {
         }
         // From the last block's end of the phase before to the last one's of this, and from the first one's to the last.
         let end = |layer: usize, at: usize| {
-            let ends = (0..sms).map(|block| t[((layer * 5 + at) * sms + block) * n + n - 1] as f64 / 1000.0);
+            let ends = (0..sms).map(|block| t[((layer * each + at) * sms + block) * n + n - 1] as f64 / 1000.0);
             (ends.clone().fold(f64::MAX, f64::min), ends.fold(0.0, f64::max))
         };
         let mut path = (0.0, 0.0);
         for layer in 4..24 {
-            let (first, last) = end(layer, at);
-            path = (path.0 + (last - end(layer, at - 1).1) / 20.0, path.1 + (last - first) / 20.0);
+            let (first, last) = end(layer, at + 1);
+            path = (path.0 + (last - end(layer, at).1) / 20.0, path.1 + (last - first) / 20.0);
         }
         let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
         println!("  {name:10} {}   path {:6.2} spread {:6.2}", text.join(" "), path.0, path.1);
