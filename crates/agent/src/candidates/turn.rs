@@ -40,6 +40,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
             command: check.or(configured),
             timeout: CHECK_TIMEOUT,
             build: folder.join("build"),
+            hooks: folder.join("python"),
         },
         checks_at_once: 2,
     };
