@@ -6,6 +6,7 @@
 //! do that. What passes the checks and changes least is offered, and nothing is written to the workspace before it is
 //! chosen.
 
+mod again;
 mod checks;
 mod evidence;
 mod scratch;
@@ -20,6 +21,7 @@ use api::responses::Usage;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+pub use again::{Refused, again, take_back};
 pub use checks::{Checker, Verdict};
 pub use evidence::keep as keep_evidence;
 pub use scratch::{Scratch, ScratchError};

@@ -210,6 +210,7 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
         desk.emit(Event::EditApplied { edit, path: path.clone(), lines }).await;
     }
     desk.history.edited(&written);
+    desk.written = written;
     Ok(())
 }
 

@@ -64,6 +64,12 @@ impl Question {
         Ok(Self { client, body, root, gathered, prompt, task, temperature, local, first, departed })
     }
 
+    /// The same for somebody who has had so many departures of the first answer.
+    pub fn after(mut self, departures: usize) -> Self {
+        self.departed = AtomicUsize::new(departures);
+        self
+    }
+
     /// What the person's words became.
     pub fn message(&self) -> String {
         message(&self.gathered, &self.prompt)

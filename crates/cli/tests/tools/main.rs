@@ -3,6 +3,7 @@
 
 mod attempt;
 mod candidates;
+mod repairs;
 mod tool_loop;
 
 use std::path::Path;

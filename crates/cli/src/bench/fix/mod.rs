@@ -37,9 +37,12 @@ pub struct FixArgs {
     /// Use `flint try` with this many candidates and the tests as check, instead of `flint exec`
     #[arg(long = "try", value_name = "N")]
     candidates: Option<usize>,
-    /// Give the tests to `flint exec` as its check, so that the model reads what they say before it answers, once
+    /// Give the tests to `flint exec` as its check, so that the model reads what they say before it answers
     #[arg(long, conflicts_with = "candidates")]
     check: bool,
+    /// With --check: more answers that may be asked for when the tests fail after the first
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "check")]
+    repairs: u8,
     /// At most this many tasks
     #[arg(long)]
     limit: Option<usize>,
@@ -184,6 +187,9 @@ impl<'a> Partner<'a> {
         if self.args.check || self.args.candidates.is_some() {
             command.args(["--check", self.language.check()]);
         }
+        if self.args.check {
+            command.args(["--repairs", &self.args.repairs.to_string()]);
+        }
         command.args(["--ephemeral", "-m", &self.args.model]);
         for setting in &self.args.config {
             command.args(["-c", setting]);
@@ -275,7 +281,7 @@ impl Results {
         let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
         let share = 100.0 * passed as f64 / total.max(1) as f64;
         json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
-            "model": args.model, "try": args.candidates, "check": args.check, "jobs": args.jobs, "docstring": args.docstring, "tasks": total, "passed": passed,
+            "model": args.model, "try": args.candidates, "check": args.check, "repairs": args.check.then_some(args.repairs), "jobs": args.jobs, "docstring": args.docstring, "tasks": total, "passed": passed,
             "pass@1 %": (share * 10.0).round() / 10.0,
             "applied": count(&|line| line["outcome"] == "applied"),
             "unchanged": count(&|line| line["outcome"] == "unchanged"),
