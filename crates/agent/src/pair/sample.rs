@@ -105,14 +105,19 @@ impl Question {
         })
     }
 
-    /// The first answer, asked for once whoever wants it.
-    async fn first(&self) -> Result<&Answer, String> {
-        self.first.get_or_try_init(|| self.ask(&self.prompt, Sampling::of(1, self.temperature), "")).await
+    /// The first answer, asked for by whoever wants it first; they pay for it.
+    async fn first(&self, usage: &mut Usage) -> Result<&Answer, String> {
+        let ask = async {
+            let mut answer = self.ask(&self.prompt, Sampling::of(1, self.temperature), "").await?;
+            add(usage, std::mem::take(&mut answer.usage));
+            Ok(answer)
+        };
+        self.first.get_or_try_init(|| ask).await
     }
 
     /// An answer that departs from the first at a place where no other did; none when there is no such place.
-    async fn depart(&self) -> Result<Option<Answer>, String> {
-        let first = self.first().await?;
+    async fn depart(&self, usage: &mut Usage) -> Result<Option<Answer>, String> {
+        let first = self.first(usage).await?;
         let Some(begun) = first.departures.get(self.departed.fetch_add(1, Ordering::Relaxed)) else { return Ok(None) };
         let greedy = Sampling { way: Way::Depart, temperature: 0.0, top_p: 1.0, seed: 0 };
         self.ask(&self.prompt, greedy, begun).await.map(Some)
@@ -167,8 +172,8 @@ impl Author for Arc<Question> {
         let mut fresh = 0;
         loop {
             let answer = match sampling.way {
-                Way::First => self.first().await?.clone(),
-                Way::Depart if self.local => match self.depart().await? {
+                Way::First => self.first(&mut usage).await?.clone(),
+                Way::Depart if self.local => match self.depart(&mut usage).await? {
                     Some(answer) => answer,
                     None => {
                         sampling.way = Way::Sample;

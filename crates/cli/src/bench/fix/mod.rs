@@ -180,6 +180,8 @@ impl<'a> Partner<'a> {
         let _ = fs::remove_dir_all(&folder);
         task.write(&folder, &task.module, lock(grader).lock())?;
         let mut command = self.apart.flint(&folder);
+        // Crates of the set are built once for all tasks of a worker.
+        command.env("CARGO_TARGET_DIR", self.place.join(format!("build-{worker}")));
         match self.args.candidates {
             None => command.args(["exec", "--json"]),
             Some(count) => command.args(["try", "--json", "--apply", "-n", &count.to_string()]),
@@ -205,16 +207,23 @@ impl<'a> Partner<'a> {
             (false, Some(0)) if !said_why(&ran.output) => "silent",
             (false, _) => "reported",
         };
-        Ok(json!({"task": task.id, "passed": graded.passed, "outcome": outcome, "exit_code": ran.exit_code,
+        Ok(
+            json!({"task": task.id, "passed": graded.passed, "outcome": outcome, "exit_code": ran.exit_code, "answers": answers(&ran.output),
             "seconds": (ran.seconds * 1e3).round() / 1e3, "bug": task.bug,
             "why": if graded.passed { String::new() } else { graded.output },
-            "said": if changed { Vec::new() } else { last_lines(&ran.output) }}))
+            "said": if changed { Vec::new() } else { last_lines(&ran.output) }}),
+        )
     }
 }
 
 /// What `flint exec --json` printed, as far as it is JSON.
 fn events(output: &str) -> impl Iterator<Item = Value> {
     output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok())
+}
+
+/// How many answers were asked for. What passed with one passed at once.
+fn answers(output: &str) -> usize {
+    events(output).filter(|event| event["type"] == "turn.started").count()
 }
 
 /// Whether the person was told that nothing was changed.
@@ -283,6 +292,7 @@ impl Results {
         json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
             "model": args.model, "try": args.candidates, "check": args.check, "repairs": args.check.then_some(args.repairs), "jobs": args.jobs, "docstring": args.docstring, "tasks": total, "passed": passed,
             "pass@1 %": (share * 10.0).round() / 10.0,
+            "passed with one answer": count(&|line| line["passed"] == true && line["answers"] == 1),
             "applied": count(&|line| line["outcome"] == "applied"),
             "unchanged": count(&|line| line["outcome"] == "unchanged"),
             "reported": count(&|line| line["outcome"] == "reported"),
