@@ -68,7 +68,7 @@ impl Sampling {
         if candidate == 1 {
             return Self { way: Way::First, temperature: first, top_p: 1.0, seed };
         }
-        let way = if candidate > DEPART_FIRST && candidate % 2 == 0 { Way::Sample } else { Way::Depart };
+        let way = if candidate > DEPART_FIRST && candidate.is_multiple_of(2) { Way::Sample } else { Way::Depart };
         // 0.8 keeps code that compiles most of the time and differs enough to be worth a second look.
         Self { way, temperature: first.max(0.8), top_p: 0.95, seed }
     }

@@ -3,6 +3,7 @@
 
 mod attempt;
 mod candidates;
+mod departures;
 mod repairs;
 mod tool_loop;
 
