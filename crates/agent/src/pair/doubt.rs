@@ -4,7 +4,7 @@
 //! nearly certain, like all others. It is still the place where another token has its best chance. So a candidate begins
 //! like the greedy answer, departs from it at one such place, and goes on greedily: one thing is different and nothing else.
 //! Of 34 handmade bugs that qwen2.5-coder-1.5b mostly copies, its greedy answer repairs 5, four samples more at temperature
-//! 0.8 bring that to 15, and the four likeliest departures to 22 (of the 26 easier ones see `candidates`).
+//! 0.8 bring that to 15, and the four likeliest departures to 22. Of 26 easier ones it repairs 21, and 25 either way.
 
 use api::responses::{LogProb, OutputItem};
 

@@ -72,9 +72,9 @@ async fn flint(folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Ou
 /// `flint` with a task for that model.
 pub async fn run(kind: &str, folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flint"));
-    command.args([kind, "-m", "m", "-c", "model_provider=\"scripted\""]).args(arguments);
+    command.args([kind, "-m", "m", "-c", "model_provider=\"scripted\"", "-c", "style=\"pair\""]).args(arguments);
     command.args(["-c", &format!("model_providers.scripted.base_url=\"http://127.0.0.1:{port}/v1\"")]);
-    command.args(["-c", "model_providers.scripted.supports_websockets=true", "-c", "style=\"pair\"", "--check", CHECK]);
+    command.args(["-c", "model_providers.scripted.supports_websockets=true", "--check", CHECK]);
     command.arg("Fix it, so that @a.py really doubles.");
     command.env("XDG_STATE_HOME", state).env("XDG_CONFIG_HOME", state).env_remove("FLINT_HOME");
     command.current_dir(folder).stdin(std::process::Stdio::null());

@@ -56,3 +56,14 @@ async fn without_another_answer_the_files_are_as_they_were() {
     let failed = out.lines().find(|line| line.contains("turn.failed")).unwrap_or_else(|| panic!("{out}"));
     assert!(failed.contains("no code for a file"), "{failed}");
 }
+
+#[tokio::test]
+async fn a_model_with_tools_is_told_what_fails_and_goes_on() {
+    // It changes nothing, so nothing but the check can be the reason to ask again.
+    let (code, file, output) = exec(&[""], &["-c", "style=\"agent\"", "--repairs", "2"]).await;
+    let said = errors(&output);
+    assert_eq!((code, file.as_str()), (Some(4), OLD), "{said}");
+    assert_eq!((said.matches("check: ").count(), said.matches("another answer").count()), (3, 2), "{said}");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(out.matches("I would rather not.").count(), 3, "{out}");
+}

@@ -288,15 +288,18 @@ impl Results {
         let mut seconds: Vec<f64> = self.lines.values().filter_map(|line| line["seconds"].as_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         let mean = seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
+        let several = args.candidates.is_some() || (args.check && args.repairs > 0);
         let share = 100.0 * passed as f64 / total.max(1) as f64;
         json!({"set": args.set.file_name().unwrap_or_default().to_string_lossy(), "language": format!("{language:?}"),
             "model": args.model, "try": args.candidates, "check": args.check, "repairs": args.check.then_some(args.repairs), "jobs": args.jobs, "docstring": args.docstring, "tasks": total, "passed": passed,
-            "pass@1 %": (share * 10.0).round() / 10.0,
-            "passed with one answer": count(&|line| line["passed"] == true && line["answers"] == 1),
+            // Whatever may answer again is no longer one answer.
+            (if several { "passed %" } else { "pass@1 %" }): (share * 10.0).round() / 10.0,
+            "passed with one answer": args.check.then(|| count(&|line| line["passed"] == true && line["answers"] == 1)),
             "applied": count(&|line| line["outcome"] == "applied"),
             "unchanged": count(&|line| line["outcome"] == "unchanged"),
             "reported": count(&|line| line["outcome"] == "reported"),
             "neither": count(&|line| line["outcome"] == "silent"),
+            "over the time limit": count(&|line| line["exit_code"].is_null()),
             "seconds mean": (mean * 1e3).round() / 1e3, "seconds p50": seconds.get(seconds.len() / 2),
             "seconds max": seconds.last(),
             "cpu": crate::doctor::machine::cpu_name(), "cores": crate::load::cores()})
