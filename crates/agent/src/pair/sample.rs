@@ -78,7 +78,10 @@ impl Question {
     /// Asks once. The answer begins with `begun`.
     async fn ask(&self, prompt: &Prompt, sampling: Sampling, begun: &str) -> Result<Answer, String> {
         let mut body = self.body.clone();
-        let said = |role: &str, kind: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]});
+        let said = |role: &str, kind: &str, text: &str| {
+            let content = json!([{"type": kind, "text": text}]);
+            json!({"type": "message", "role": role, "content": content})
+        };
         if let Some(input) = body["input"].as_array_mut() {
             input.push(said("user", "input_text", &message(&self.gathered, prompt)));
             if !begun.is_empty() {

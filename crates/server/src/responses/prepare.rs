@@ -77,6 +77,10 @@ impl Order {
             TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
         };
         let formatted = format.is_some();
+        if formatted && request.continue_final_message {
+            let message = "cannot be used with text.format: a format holds an answer from its beginning";
+            return Err(ApiError::bad_field("continue_final_message", message));
+        }
         let grammar = match generate {
             false => None,
             true if formatted => generation::grammar(pool, format, &tools.set)?,
