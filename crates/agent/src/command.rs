@@ -59,6 +59,14 @@ pub enum RewindWhat {
 pub enum Command {
     /// Begins a turn. While one runs it is queued.
     Ask(Prompt),
+    /// The answer to the last [`Command::Ask`] did not pass its check. In the pair style it is taken back, files and
+    /// words, and another one is given; in the agent style the model hears what fails and goes on.
+    Repair {
+        /// The task, as it was asked.
+        prompt: Prompt,
+        /// What the check says now.
+        failing: Option<Failing>,
+    },
     /// Redirects the running turn now; begins one when none runs.
     Steer(Prompt),
     /// Asks after the running turn.

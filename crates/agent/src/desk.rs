@@ -12,19 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use api::responses::Usage;
 use client::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::candidates::LastTry;
+use crate::candidates::{LastTry, Refused};
 use crate::command::{Command, Decision, Prompt, Style};
 use crate::config::Config;
 use crate::conversation::Conversation;
+use crate::edit::Written;
 use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::sandbox;
+use crate::session::Replay;
 use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.
@@ -65,6 +68,10 @@ pub struct Desk {
     pub tools: Option<Arc<Tools>>,
     /// The candidates a person may choose from.
     pub last_try: Option<LastTry>,
+    /// What the running turn wrote, or the last one.
+    pub written: Vec<Written>,
+    /// Answers to the last question that did not pass its check.
+    pub refused: Refused,
 }
 
 /// What ended a wait.
@@ -111,6 +118,8 @@ impl Desk {
             asks: Arc::new(AtomicU64::new(1)),
             tools: None,
             last_try: None,
+            written: Vec::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -350,6 +359,29 @@ impl Desk {
             body.extend(more);
         }
         body
+    }
+
+    /// Counts what an answer cost that was read as a whole.
+    pub fn spend(&mut self, usage: &Usage) {
+        self.usage.requests += 1;
+        self.usage.input_tokens += usage.input_tokens;
+        self.usage.cached_tokens += usage.input_tokens_details.cached_tokens;
+        self.usage.output_tokens += usage.output_tokens;
+    }
+
+    /// The conversation becomes what a session says.
+    pub fn take_up(&mut self, replay: &Replay) {
+        self.conversation.replace(replay.items.iter().map(|item| Value::clone(item)).collect());
+        self.turn = replay.turns.last().map_or(0, |turn| turn.turn);
+        self.status.context_used = 0;
+        self.last_try = None;
+    }
+
+    /// The conversation becomes what it was before the last turn.
+    pub fn forget_turn(&mut self) -> Result<(), String> {
+        let replay = self.history.rewind_conversation(self.turn, false)?;
+        self.take_up(&replay);
+        Ok(())
     }
 
     /// Adds what the person said to the conversation and to the session.

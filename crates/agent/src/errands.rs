@@ -92,7 +92,7 @@ async fn rewind(desk: &mut Desk, turn: u32, what: RewindWhat) {
     if what != RewindWhat::Files {
         match desk.history.rewind_conversation(turn, what == RewindWhat::Both) {
             Ok(replay) => {
-                take_up(desk, &replay);
+                desk.take_up(&replay);
                 before = Some(turn);
             }
             Err(why) => return desk.trouble(why).await,
@@ -117,17 +117,9 @@ pub async fn resume(desk: &mut Desk, session: &str) {
 }
 
 async fn opened(desk: &mut Desk, replay: Replay) {
-    take_up(desk, &replay);
+    desk.take_up(&replay);
     let turns = replay.turns.iter().map(|turn| (turn.text.clone(), said(&turn.items))).collect();
     desk.emit(Event::SessionOpened { session: desk.history.session_id(), turns }).await;
-}
-
-/// The conversation becomes what the session says.
-fn take_up(desk: &mut Desk, replay: &Replay) {
-    desk.conversation.replace(replay.items.iter().map(|item| Value::clone(item)).collect());
-    desk.turn = replay.turns.last().map_or(0, |turn| turn.turn);
-    desk.status.context_used = 0;
-    desk.last_try = None;
 }
 
 /// What the model said in a turn.

@@ -1,8 +1,9 @@
 //! What a check says before anything was changed, as evidence for the model that is to repair it.
 //!
-//! Which assertion fails and what it found is worth more than the word that one does: of 26 handmade bugs
-//! qwen2.5-coder-1.5b repairs 23 instead of 22, and of its sampled answers 72 % instead of 70 % are right. Most languages
-//! print both sides of a comparison that fails. Python prints the line, so a small hook adds what it found there.
+//! Which assertion fails and what it found is worth more than the word that one does: of the answers that
+//! qwen2.5-coder-1.5b samples for 26 handmade bugs 70 % are right without, 72 % with one value that was found, and 81 % with
+//! those of the next assertions as well. Most languages print both sides of a comparison that fails, and their test runners
+//! go on after it. Python prints the line and ends, so a small hook adds the values, up to four.
 
 use std::fs;
 use std::io;
@@ -61,7 +62,8 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         write(
             "test_a.py",
-            "def double(a):\n    return 3 * a\n\ndef check(f):\n    assert f(2) == 4\n\ncheck(double)\n",
+            "def double(a):\n    return 3 * a\n\ndef check(f):\n    assert f(2) == 4\n    assert f(0) == 0\n    \
+             assert abs(f(1) - 2) < 0.1\n    assert f(1, 2)\n    print()\n    assert f(5) == 10\n\ncheck(double)\n",
         );
         write("sitecustomize.py", "print('the person\\'s own')\n");
         let (name, value) = talkative_python(&folder.path().join("hook")).unwrap();
@@ -71,7 +73,8 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&ran.stdout), "the person's own\n");
         let said = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(1), "{said}");
-        assert!(said.contains("AssertionError") && said.ends_with("f(2) is 6\n"), "{said}");
+        let found = "AssertionError\nf(2) is 6, not 4\nf(1) is 3\nf(1, 2) raises TypeError: double() takes 1 ";
+        assert!(said.contains(found) && !said.contains("f(0)") && !said.contains("f(5)"), "{said}");
         let failing = Failing::new("python3 test_a.py", &said, folder.path());
         assert!(failing.output.contains("File \"test_a.py\""), "paths as the model knows them: {}", failing.output);
         assert!(Failing::new("a", &"line\n".repeat(1000), folder.path()).output.len() < OUTPUT_BYTES_MAX + 100);

@@ -6,10 +6,12 @@ use std::time::Instant;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::candidates::Refused;
 use crate::command::{Command, Prompt, Style};
 use crate::config::{Loaded, Persistence, Sources};
 use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
+use crate::failing::Failing;
 use crate::history::History;
 use crate::local::ServerHow;
 use crate::{candidates, compact, errands, pair, tool_loop};
@@ -109,7 +111,11 @@ async fn run(mut options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mp
 /// Does what a person says while no turn runs.
 async fn obey(desk: &mut Desk, command: Command) {
     match command {
-        Command::Ask(prompt) | Command::Steer(prompt) | Command::Queue(prompt) => turn(desk, &prompt).await,
+        Command::Ask(prompt) | Command::Steer(prompt) | Command::Queue(prompt) => {
+            desk.refused = Refused::default();
+            turn(desk, &prompt).await;
+        }
+        Command::Repair { prompt, failing } => repair(desk, prompt, failing).await,
         Command::Try { count, check, prompt } => {
             begin(desk, &prompt.text).await;
             let outcome = candidates::attempt(desk, count, check, &prompt).await;
@@ -139,8 +145,24 @@ async fn turn(desk: &mut Desk, prompt: &Prompt) {
     end(desk, outcome).await;
 }
 
+/// Another answer, because a check did not like the last.
+async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
+    if desk.style() == Style::Agent {
+        return turn(desk, &Prompt { failing, ..prompt }).await;
+    }
+    // Before the turn, so that its checkpoint and its diff begin where the task began.
+    let taken_back = candidates::take_back(desk).await;
+    begin(desk, &prompt.text).await;
+    let outcome = match taken_back {
+        Ok(()) => candidates::again(desk, &prompt).await,
+        Err(why) => Outcome::Failed { why },
+    };
+    end(desk, outcome).await;
+}
+
 async fn begin(desk: &mut Desk, text: &str) {
     desk.turn += 1;
+    desk.written.clear();
     desk.usage = TurnUsage::default();
     desk.history.begin(desk.turn, text);
     desk.emit(Event::TurnStarted { turn: desk.turn, text: text.to_owned() }).await;

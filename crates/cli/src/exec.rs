@@ -3,39 +3,33 @@
 //! What the model says and the diff go to standard output, everything else to standard error; with `--json` standard
 //! output has one event per line, in the names the Codex CLI uses. The exit code says how it went: see [`Code`].
 
+mod check;
 mod lines;
 mod report;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use agent::failing::talkative_python;
-use agent::sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
-use agent::{Command, Decision, Event, Failing, Outcome, Partner, Prompt};
+use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
 use crate::partner::PartnerArgs;
+use check::{After, Check};
 use lines::Lines;
 use report::Report;
 
 /// Most bytes of a prompt from standard input; no model's context holds more.
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
 
-/// How long a check may take; a build and its tests take less.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1800);
-
-/// How long it may take before the edits, when it only has to say what is wrong, and the bytes of that which are kept.
-const BEFORE_TIMEOUT: Duration = Duration::from_secs(60);
-const SAID_BYTES_MAX: usize = 1 << 20;
-
 /// Arguments of `flint exec`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments, 3 the edits did not apply (no file \
-                        was changed), 4 the check failed, 130 interrupted.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments, 3 the edits did not apply (no file was \
+                        changed), 4 the check failed (the edits of the last answer stay), 130 interrupted."
+)]
 pub struct ExecArgs {
     /// The task, in which @path mentions a file [default: standard input]
     prompt: Option<String>,
@@ -54,6 +48,10 @@ pub struct ExecArgs {
     /// repaired it is run before as well, and the model reads what it says
     #[arg(long, value_name = "CMD")]
     check: Option<String>,
+    /// How many more answers to ask for when the check fails. A fast model's answer is taken back before the next one; a
+    /// model that works with tools is told what fails and goes on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repairs: u8,
 }
 
 /// How it went, as exit codes.
@@ -86,7 +84,7 @@ pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Prompt) -> anyhow::Result<Code> {
-    let check = Check::new(&args, &options);
+    let check = Check::new(args.check.as_deref(), &options);
     if let Some(check) = check.as_ref().filter(|_| agent::pair::Task::of(&prompt.text).repair) {
         prompt.failing = check.failing().await?;
     }
@@ -96,7 +94,44 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
     };
     let (partner, mut events) = Partner::start(options);
     partner.send(Command::Status).await;
-    partner.send(Command::Ask(prompt)).await;
+    let mut command = Command::Ask(prompt.clone());
+    let mut repairs = args.repairs;
+    let code = loop {
+        let ran = turn(&partner, command, &mut events, follow.as_mut()).await?;
+        if let Some(path) = &args.output {
+            std::fs::write(path, &ran.text)
+                .with_context(|| format!("the message could not be written to {}", path.display()))?;
+        }
+        let Some(check) = check.as_ref().filter(|_| ran.code() == Code::Done) else { break ran.code() };
+        eprintln!("check: {}", check.command);
+        let failing = match check.after().await? {
+            After::Passed => break Code::Done,
+            After::Interrupted => break Code::Interrupted,
+            After::Failed(failing) => failing,
+        };
+        if repairs == 0 {
+            eprintln!("the check failed; the edits stay, `git diff` shows them");
+            break Code::CheckFailed;
+        }
+        repairs -= 1;
+        eprintln!("the check failed; another answer is asked for");
+        command = Command::Repair { prompt: prompt.clone(), failing };
+    };
+    partner.send(Command::Shutdown).await;
+    while let Some(event) = events.recv().await {
+        follow.event(&event)?;
+    }
+    Ok(code)
+}
+
+/// One turn from what is asked to the diff of what it changed.
+async fn turn(
+    partner: &Partner,
+    command: Command,
+    events: &mut Receiver<Event>,
+    follow: &mut dyn Follow,
+) -> anyhow::Result<Ran> {
+    partner.send(command).await;
     let stop = partner.clone();
     let interrupt = tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -108,90 +143,16 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
         }
     });
     let mut ran = Ran::default();
-    ran.follow(&partner, &mut events, follow.as_mut()).await?;
+    ran.follow(partner, events, follow).await?;
     interrupt.abort();
     partner.send(Command::Diff).await;
-    partner.send(Command::Shutdown).await;
     while let Some(event) = events.recv().await {
         follow.event(&event)?;
-    }
-    if let Some(path) = &args.output {
-        std::fs::write(path, &ran.text)
-            .with_context(|| format!("the message could not be written to {}", path.display()))?;
-    }
-    let mut code = ran.code();
-    if let Some(check) = check.filter(|_| code == Code::Done) {
-        eprintln!("check: {}", check.command);
-        if !check.succeeds().await? {
-            eprintln!("the check failed; the edits stay, `git diff` shows them");
-            code = Code::CheckFailed;
+        if matches!(event, Event::Diff { .. } | Event::Trouble { .. }) {
+            break;
         }
     }
-    Ok(code)
-}
-
-/// The command that must succeed after the edits.
-struct Check {
-    command: String,
-    /// It was typed, not configured.
-    typed: bool,
-    root: PathBuf,
-    policy: Policy,
-    /// Where the partner keeps its own.
-    state: PathBuf,
-}
-
-impl Check {
-    fn new(args: &ExecArgs, options: &agent::PartnerOptions) -> Option<Self> {
-        let command = args.check.clone().or_else(|| options.config.config.check.clone())?;
-        let root = options.root.clone();
-        let policy = options.config.sandbox_policy(&root);
-        Some(Self { command, typed: args.check.is_some(), root, policy, state: options.state.clone() })
-    }
-
-    /// What it says before the edits, for the model; none when it succeeds or takes too long.
-    async fn failing(&self) -> anyhow::Result<Option<Failing>> {
-        let mut said = Vec::new();
-        let python = talkative_python(&self.state.join("tries").join("python"))?;
-        let ended = self.run(BEFORE_TIMEOUT, Some(python), |bytes| {
-            said.extend_from_slice(&bytes[..bytes.len().min(SAID_BYTES_MAX.saturating_sub(said.len()))]);
-            Ok(())
-        });
-        let ended = ended.await?;
-        let said = String::from_utf8_lossy(&said);
-        let failed = !ended.ok() && !ended.timed_out && !said.trim().is_empty();
-        Ok(failed.then(|| Failing::new(&self.command, &said, &self.root)))
-    }
-
-    async fn succeeds(&self) -> anyhow::Result<bool> {
-        Ok(self.run(CHECK_TIMEOUT, None, |bytes| std::io::stderr().write_all(bytes)).await?.ok())
-    }
-
-    /// Runs it in the sandbox. Where there is none, only a command that was typed is run without.
-    async fn run(
-        &self,
-        timeout: Duration,
-        variable: Option<(String, String)>,
-        mut heard: impl FnMut(&[u8]) -> std::io::Result<()>,
-    ) -> anyhow::Result<Ended> {
-        let sandbox = Sandbox::detect();
-        let unconfined = Policy::unconfined();
-        let command = &self.command;
-        let policy = match sandbox.holds(&self.policy) || self.policy.mode == Mode::DangerFullAccess {
-            true => &self.policy,
-            false if self.typed => &unconfined,
-            false => bail!("`{command}` comes from the configuration and no sandbox holds it here; give it by --check"),
-        };
-        let mut spec = CommandSpec::shell(command, &self.root);
-        spec.timeout = Some(timeout);
-        spec.env.extend(variable);
-        let mut running = sandbox.spawn(&spec, policy)?;
-        while let Some(output) = running.next().await {
-            let (Output::Stdout(bytes) | Output::Stderr(bytes)) = output;
-            heard(&bytes)?;
-        }
-        Ok(running.end().await?)
-    }
+    Ok(ran)
 }
 
 /// What became of the turn.

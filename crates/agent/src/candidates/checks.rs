@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Scratch, put};
 use crate::CandidateState;
 use crate::edit::Written as NewFile;
-use crate::failing::Failing;
+use crate::failing::{Failing, talkative_python};
 use crate::tools::{Commands, bounded};
 
 /// Bytes of output kept of each check.
@@ -31,6 +31,8 @@ pub struct Checker {
     pub timeout: Duration,
     /// A folder for what compilers produce, kept between candidates so that dependencies are built once.
     pub build: PathBuf,
+    /// A folder for what makes Python say more.
+    pub hooks: PathBuf,
 }
 
 /// What came of the checks.
@@ -89,7 +91,7 @@ impl Checker {
             }
         }
         for step in self.steps(root, &files) {
-            let ran = match self.run(root, &step, self.timeout).await {
+            let ran = match self.run(root, &step, self.timeout, None).await {
                 Ok(ran) => ran,
                 Err(why) => return Verdict::not_checked(files, why),
             };
@@ -117,19 +119,27 @@ impl Checker {
         let from = workspace.to_owned();
         let scratch = tokio::task::spawn_blocking(move || Scratch::copy(&from, place)).await.ok()?.ok()?;
         let step = Step { name: "check", line, folder: PathBuf::new() };
-        let ran = self.run(scratch.root(), &step, self.timeout.min(BEFORE_TIMEOUT)).await.ok()?;
+        let python = talkative_python(&self.hooks).ok()?;
+        let ran = self.run(scratch.root(), &step, self.timeout.min(BEFORE_TIMEOUT), Some(&python)).await.ok()?;
         let failed = ran.exit_code.is_some_and(|code| code != 0) && !ran.output.trim().is_empty();
         failed.then(|| Failing::new(&step.line, &ran.output, scratch.root()))
     }
 
     async fn succeeds(&self, root: &Path, line: &str) -> bool {
         let step = Step { name: "format", line: line.to_owned(), folder: PathBuf::new() };
-        self.run(root, &step, self.timeout).await.is_ok_and(|ran| ran.exit_code == Some(0))
+        self.run(root, &step, self.timeout, None).await.is_ok_and(|ran| ran.exit_code == Some(0))
     }
 
-    async fn run(&self, root: &Path, step: &Step, timeout: Duration) -> Result<crate::tools::Ran, String> {
+    async fn run(
+        &self,
+        root: &Path,
+        step: &Step,
+        timeout: Duration,
+        more: Option<&(String, String)>,
+    ) -> Result<crate::tools::Ran, String> {
         let build = self.build.display().to_string();
-        let variables = [("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
+        let mut variables = vec![("CARGO_TARGET_DIR", build.as_str()), ("PYTHONDONTWRITEBYTECODE", "1")];
+        variables.extend(more.map(|(name, value)| (name.as_str(), value.as_str())));
         let writable = [root, self.build.as_path()];
         self.commands.run_in(&writable, &root.join(&step.folder), &step.line, &variables, timeout).await
     }

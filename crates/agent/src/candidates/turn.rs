@@ -40,6 +40,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
             command: check.or(configured),
             timeout: CHECK_TIMEOUT,
             build: folder.join("build"),
+            hooks: folder.join("python"),
         },
         checks_at_once: 2,
     };
@@ -62,10 +63,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
     let _ = std::fs::remove_dir_all(&place);
     let Some(tried) = tried else { return Outcome::Stopped };
     for tried in &tried {
-        desk.usage.requests += 1;
-        desk.usage.input_tokens += tried.usage.input_tokens;
-        desk.usage.cached_tokens += tried.usage.input_tokens_details.cached_tokens;
-        desk.usage.output_tokens += tried.usage.output_tokens;
+        desk.spend(&tried.usage);
     }
     let chosen = best(&tried).map(|tried| tried.row.candidate);
     let rows = tried.iter().map(|tried| tried.row.clone()).collect();
@@ -79,7 +77,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
 }
 
 /// Waits for `work`. What the person says meanwhile waits for its end; none when they stopped it.
-async fn unless_stopped<T>(desk: &mut Desk, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn unless_stopped<T>(desk: &mut Desk, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     loop {
         match desk.during(&mut work).await {
@@ -129,7 +127,7 @@ pub async fn choose(desk: &mut Desk, candidate: usize) -> Outcome {
     outcome
 }
 
-async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
+pub(super) async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
     if files.is_empty() {
         return Outcome::Failed { why: "this candidate changes nothing that could be applied".to_owned() };
     }
@@ -157,6 +155,7 @@ async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
     match written {
         Ok(written) => {
             desk.history.edited(&written);
+            desk.written = written;
             Outcome::Done
         }
         Err(why) => Outcome::Failed { why },
@@ -178,8 +177,8 @@ async fn permitted(desk: &mut Desk, edits: &[u64], files: &[Written]) -> Result<
     }
 }
 
-/// Writes the files, unless the workspace is no longer what the candidate was made for.
-fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Written>, String> {
+/// Writes the files, unless the workspace is no longer what they were made for.
+pub(super) fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Written>, String> {
     let change = |file: &Written| {
         let kind = match &file.new {
             Some(text) => ChangeKind::WholeFile { text: text.clone() },
@@ -192,7 +191,7 @@ fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Written>, Stri
     let now = batch.files();
     let same = |file: &Written| now.iter().any(|now| now.path == file.path && now.old == file.old);
     if let Some(file) = files.iter().find(|file| file.old != file.new && !same(file)) {
-        return Err(format!("{} changed since the try; try again", file.path.display()));
+        return Err(format!("{} changed meanwhile; try again", file.path.display()));
     }
     batch.write().map_err(|error| error.to_string())
 }

@@ -1,9 +1,14 @@
-"""Says what a bare assert compared when it ends a program; Python itself says only where. Read by the model, not by people."""
+"""Says what bare asserts compared when one ends a program; Python itself says only where. Read by the model, not by people."""
 
 import ast
+import builtins
 import linecache
 import os
+import signal
 import sys
+
+FAILURES_MAX = 4
+SECONDS_MAX = 5
 
 
 def tell(kind, error, trace):
@@ -11,16 +16,50 @@ def tell(kind, error, trace):
     try:
         while trace.tb_next:
             trace = trace.tb_next
-        frame = trace.tb_frame
-        lines = linecache.getlines(frame.f_code.co_filename)
-        for node in ast.walk(ast.parse("".join(lines))):
-            if isinstance(node, ast.Assert) and node.lineno <= trace.tb_lineno <= node.end_lineno:
-                side = node.test.left if isinstance(node.test, ast.Compare) else node.test
-                code = compile(ast.Expression(side), "assert", "eval")
-                found = repr(eval(code, frame.f_globals, frame.f_locals))
-                print(f"{ast.unparse(side)} is {found[:300]}", file=sys.stderr)
+        source = "".join(linecache.getlines(trace.tb_frame.f_code.co_filename))
+        for node in ast.walk(ast.parse(source)):
+            for _, body in ast.iter_fields(node):
+                if isinstance(body, list):
+                    follow(body, trace)
     except BaseException:
         pass  # The traceback is there already; whatever goes wrong here must not hide it.
+
+
+def follow(body, trace):
+    """The assert that failed, and those right after it, which would have been next."""
+    here = [isinstance(node, ast.Assert) and node.lineno <= trace.tb_lineno <= node.end_lineno for node in body]
+    if True not in here:
+        return
+    signal.alarm(SECONDS_MAX)  # One that hangs ends the program, which has failed already.
+    failures = 0
+    for node in body[here.index(True):]:
+        if not isinstance(node, ast.Assert) or failures == FAILURES_MAX:
+            return
+        failures += fails(node.test, trace.tb_frame)
+
+
+def fails(test, frame):
+    def value(part):
+        return eval(compile(ast.Expression(part), "assert", "eval"), frame.f_globals, frame.f_locals)
+
+    left = test.left if isinstance(test, ast.Compare) else test
+    calls = [part for part in ast.walk(left) if isinstance(part, ast.Call) and not is_builtin(part.func)]
+    tested = calls[0] if calls else left
+    wanted = ""
+    try:
+        if value(test):
+            return False
+        said = f"is {repr(value(tested))[:300]}"
+        if tested is left and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
+            wanted = f", not {repr(value(test.comparators[0]))[:300]}"
+    except Exception as error:
+        said = f"raises {type(error).__name__}: {error}"[:300]
+    print(f"{ast.unparse(tested)[:300]} {said}{wanted}", file=sys.stderr)
+    return True
+
+
+def is_builtin(function):
+    return isinstance(function, ast.Name) and hasattr(builtins, function.id)
 
 
 sys.excepthook = tell

@@ -4,6 +4,7 @@
 //! answer that does not apply is asked for once more with the reason; fresh samples beat long repair chains, and making
 //! those is `candidates`' work. No command is run.
 
+mod doubt;
 mod draft;
 mod parser;
 mod place;
@@ -209,6 +210,7 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
         desk.emit(Event::EditApplied { edit, path: path.clone(), lines }).await;
     }
     desk.history.edited(&written);
+    desk.written = written;
     Ok(())
 }
 

@@ -1,17 +1,21 @@
 //! The same question asked many times: a prompt that is made once, and answers that are read without a screen.
 //!
-//! For `candidates`, where several answers come at the same time and nothing is shown before it was checked.
+//! For `candidates`, where several answers come at the same time and nothing is shown before it was checked, and for the
+//! answer after one that did not pass its check.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use api::responses::{OutputItem, Response, Usage};
+use api::responses::{OutputItem, Usage};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
+use super::doubt::{self, departures};
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
 use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, place, settings, unchanged};
-use crate::candidates::{Author, Sampling, Taken, Written};
+use crate::candidates::{Author, Sampling, Taken, Way, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};
 use crate::desk::Desk;
@@ -25,8 +29,25 @@ pub struct Question {
     gathered: Gathered,
     prompt: Prompt,
     task: Task,
-    /// Other servers refuse a seed; what they sample differs all the same.
-    seeded: bool,
+    /// Of a plain turn.
+    temperature: f64,
+    /// Other servers refuse a seed, and an answer that was begun; what they sample differs all the same.
+    local: bool,
+    /// The first answer, which others depart from.
+    first: OnceCell<Answer>,
+    /// Departures of it that were asked for.
+    departed: AtomicUsize,
+}
+
+/// What the model answered.
+#[derive(Clone)]
+struct Answer {
+    text: String,
+    /// It had said all.
+    whole: bool,
+    usage: Usage,
+    /// How it could have begun instead.
+    departures: Vec<String>,
 }
 
 impl Question {
@@ -36,8 +57,17 @@ impl Question {
         let client = desk.client().await?;
         let files: Vec<Shown> = gathered.files().cloned().collect();
         let body = desk.body(&desk.options.instructions.clone(), settings(desk, &files));
-        let (task, seeded) = (Task::of(&prompt.text), desk.config().is_local());
-        Ok(Self { client, body, root: desk.root(), gathered, prompt: prompt.clone(), task, seeded })
+        let (task, local) = (Task::of(&prompt.text), desk.config().is_local());
+        let (root, prompt) = (desk.root(), prompt.clone());
+        let temperature = desk.config().temperature.unwrap_or(0.0);
+        let (first, departed) = (OnceCell::new(), AtomicUsize::new(0));
+        Ok(Self { client, body, root, gathered, prompt, task, temperature, local, first, departed })
+    }
+
+    /// The same for somebody who has had so many departures of the first answer.
+    pub fn after(mut self, departures: usize) -> Self {
+        self.departed = AtomicUsize::new(departures);
+        self
     }
 
     /// What the person's words became.
@@ -45,21 +75,55 @@ impl Question {
         message(&self.gathered, &self.prompt)
     }
 
-    /// Asks once.
-    async fn ask(&self, prompt: &Prompt, sampling: Sampling) -> Result<Response, String> {
+    /// Asks once. The answer begins with `begun`.
+    async fn ask(&self, prompt: &Prompt, sampling: Sampling, begun: &str) -> Result<Answer, String> {
         let mut body = self.body.clone();
-        let text = message(&self.gathered, prompt);
-        let said = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]});
+        let said = |role: &str, kind: &str, text: &str| {
+            let content = json!([{"type": kind, "text": text}]);
+            json!({"type": "message", "role": role, "content": content})
+        };
         if let Some(input) = body["input"].as_array_mut() {
-            input.push(said);
+            input.push(said("user", "input_text", &message(&self.gathered, prompt)));
+            if !begun.is_empty() {
+                input.push(said("assistant", "output_text", begun));
+            }
         }
         body["temperature"] = json!(sampling.temperature);
         body["top_p"] = json!(sampling.top_p);
-        if self.seeded {
+        if self.local {
             body["seed"] = json!(sampling.seed);
+            body["continue_final_message"] = json!(!begun.is_empty());
+            if sampling.way == Way::First {
+                body["top_logprobs"] = json!(doubt::ALTERNATIVES);
+            }
         }
         let answer = self.client.respond(body).await.map_err(|error| error.to_string())?;
-        answer.finish().await.map_err(|error| error.to_string())
+        let response = answer.finish().await.map_err(|error| error.to_string())?;
+        let more: String = response.output.iter().filter_map(OutputItem::text).collect();
+        Ok(Answer {
+            text: format!("{begun}{more}"),
+            whole: response.incomplete_details.is_none(),
+            usage: response.usage.unwrap_or_default(),
+            departures: departures(&response.output),
+        })
+    }
+
+    /// The first answer, asked for by whoever wants it first; they pay for it.
+    async fn first(&self, usage: &mut Usage) -> Result<&Answer, String> {
+        let ask = async {
+            let mut answer = self.ask(&self.prompt, Sampling::of(1, self.temperature), "").await?;
+            add(usage, std::mem::take(&mut answer.usage));
+            Ok(answer)
+        };
+        self.first.get_or_try_init(|| ask).await
+    }
+
+    /// An answer that departs from the first at a place where no other did; none when there is no such place.
+    async fn depart(&self, usage: &mut Usage) -> Result<Option<Answer>, String> {
+        let first = self.first(usage).await?;
+        let Some(begun) = first.departures.get(self.departed.fetch_add(1, Ordering::Relaxed)) else { return Ok(None) };
+        let greedy = Sampling { way: Way::Depart, temperature: 0.0, top_p: 1.0, seed: 0 };
+        self.ask(&self.prompt, greedy, begun).await.map(Some)
     }
 
     /// What an answer makes of the files.
@@ -110,11 +174,19 @@ impl Author for Arc<Question> {
         let mut usage = Usage::default();
         let mut fresh = 0;
         loop {
-            let response = self.ask(&prompt, sampling).await?;
-            add(&mut usage, response.usage.unwrap_or_default());
-            let answer: String = response.output.iter().filter_map(OutputItem::text).collect();
-            let whole = response.incomplete_details.is_none();
-            let (question, text) = (Arc::clone(self), answer.clone());
+            let answer = match sampling.way {
+                Way::First => self.first(&mut usage).await?.clone(),
+                Way::Depart if self.local => match self.depart(&mut usage).await? {
+                    Some(answer) => answer,
+                    None => {
+                        sampling.way = Way::Sample;
+                        continue;
+                    }
+                },
+                _ => self.ask(&prompt, sampling, "").await?,
+            };
+            add(&mut usage, answer.usage.clone());
+            let (question, text, whole) = (Arc::clone(self), answer.text.clone(), answer.whole);
             // Reading looks at files, and matching can take a moment.
             let read = tokio::task::spawn_blocking(move || question.read(&text, whole)).await;
             let files = read.map_err(|error| format!("reading the answer broke: {error}"))?;
@@ -130,7 +202,7 @@ impl Author for Arc<Question> {
                 }
                 files => {
                     let files = files.map_err(|failed| failed.why());
-                    return Ok(Written { answer, files, usage });
+                    return Ok(Written { answer: answer.text, files, usage });
                 }
             }
         }

@@ -68,6 +68,8 @@ pub struct CreateResponse {
     pub prompt_cache_key: Option<String>,
     /// What the client expects the answer to contain.
     pub prediction: Option<String>,
+    /// The answer goes on where the last item of the input, a message of the model, ends. vLLM's name for it.
+    pub continue_final_message: bool,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -160,6 +162,7 @@ impl CreateResponse {
             safety_identifier: f.take("safety_identifier")?,
             prompt_cache_key: f.take("prompt_cache_key")?,
             prediction: read_prediction(f)?,
+            continue_final_message: f.take("continue_final_message")?.unwrap_or(false),
             warnings: Vec::new(),
         };
         request.read_refused(f)?;

@@ -66,7 +66,9 @@ pub struct Ran {
 /// Runs a process to its end, or kills it.
 pub fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
     let output = tempfile::NamedTempFile::new()?;
-    command.stdout(output.reopen()?).stderr(output.reopen()?);
+    // One place in the file for both streams, or each would write over the other.
+    let both = output.reopen()?;
+    command.stdout(both.try_clone()?).stderr(both);
     let begun = Instant::now();
     let mut child = command.spawn()?;
     let status = loop {
@@ -82,4 +84,23 @@ pub fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
     };
     let output = String::from_utf8_lossy(&fs::read(output.path())?).into_owned();
     Ok(Ran { exit_code: status.and_then(|status| status.code()), seconds: begun.elapsed().as_secs_f64(), output })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_streams_are_kept_and_a_process_that_takes_too_long_ends() {
+        let shell = |line: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            command
+        };
+        let ran = bounded_run(shell("echo one; echo two >&2; echo three; exit 3"), Duration::from_secs(20)).unwrap();
+        assert_eq!((ran.exit_code, ran.output.as_str()), (Some(3), "one\ntwo\nthree\n"));
+        let ran = bounded_run(shell("echo one; exec sleep 60"), Duration::from_millis(300)).unwrap();
+        assert_eq!((ran.exit_code, ran.output.as_str()), (None, "one\n"));
+        assert!(ran.seconds < 30.0);
+    }
 }

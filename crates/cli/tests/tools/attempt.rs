@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 
-const OLD: &str = "def double(a):\n    return a\n";
-const RIGHT: &str = "def double(a):\n    return 2 * a\n";
-const LONG: &str = "def double(a):\n    b = a\n    b += a\n    return b\n";
-const WRONG: &str = "def double(a):\n    return 3 * a\n";
-const CHECK: &str = "python3 -c 'from a import double; assert double(4) == 8'";
+pub const OLD: &str = "def double(a):\n    return a\n";
+pub const RIGHT: &str = "def double(a):\n    return 2 * a\n";
+pub const LONG: &str = "def double(a):\n    b = a\n    b += a\n    return b\n";
+pub const WRONG: &str = "def double(a):\n    return 3 * a\n";
+pub const CHECK: &str = "python3 -c 'from a import double; assert double(4) == 8'";
 
 /// A model that gives each request the next text, and begins anew after the last.
-async fn model(texts: &'static [&'static str]) -> u16 {
+pub async fn model(texts: &'static [&'static str]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let next = Arc::new(AtomicUsize::new(0));
@@ -39,6 +39,7 @@ async fn connection(stream: TcpStream, texts: &'static [&'static str], next: Arc
         let asked = request["input"].to_string();
         assert!(asked.contains("Fix it"), "{asked}");
         assert!(asked.contains("AssertionError"), "what the check says stands in the question: {asked}");
+        assert!(!asked.contains("3 * a"), "nobody sees an answer that was wrong: {asked}");
         let text = match texts[number % texts.len()] {
             "" => "I would rather not.".to_owned(),
             code => format!("Here it is.\n\n```python\n{code}```\n"),
@@ -48,7 +49,9 @@ async fn connection(stream: TcpStream, texts: &'static [&'static str], next: Arc
         let id = format!("resp_{number}");
         let events = [
             json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress"}}),
-            json!({"type": "response.completed", "sequence_number": 1,
+            json!({"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0,
+                "content_index": 0, "delta": text}),
+            json!({"type": "response.completed", "sequence_number": 2,
                 "response": {"id": id, "status": "completed", "output": [item]}}),
         ];
         for mut event in events {
@@ -63,8 +66,13 @@ async fn connection(stream: TcpStream, texts: &'static [&'static str], next: Arc
 }
 
 async fn flint(folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Output {
+    run("try", folder, state, port, arguments).await
+}
+
+/// `flint` with a task for that model.
+pub async fn run(kind: &str, folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flint"));
-    command.args(["try", "-m", "m", "-c", "model_provider=\"scripted\""]).args(arguments);
+    command.args([kind, "-m", "m", "-c", "model_provider=\"scripted\"", "-c", "style=\"pair\""]).args(arguments);
     command.args(["-c", &format!("model_providers.scripted.base_url=\"http://127.0.0.1:{port}/v1\"")]);
     command.args(["-c", "model_providers.scripted.supports_websockets=true", "--check", CHECK]);
     command.arg("Fix it, so that @a.py really doubles.");

@@ -51,6 +51,7 @@ async fn attempt(
             command: Some(check.to_owned()),
             timeout: Duration::from_secs(20),
             build: place.path().join("build"),
+            hooks: place.path().join("hooks"),
         },
         checks_at_once: 2,
     };
@@ -128,6 +129,7 @@ async fn a_check_that_hangs_is_ended() {
         command: Some("sleep 60".to_owned()),
         timeout: Duration::from_millis(300),
         build: place.path().join("build"),
+        hooks: place.path().join("hooks"),
     };
     let files = vec![NewFile { path: "notes.md".into(), old: None, new: Some("x".to_owned()) }];
     let verdict = checker.check(workspace.path(), files).await;
@@ -143,6 +145,7 @@ async fn a_formatted_project_gets_a_formatted_candidate() {
         command: None,
         timeout: Duration::from_secs(20),
         build: place.path().join("build"),
+        hooks: place.path().join("hooks"),
     };
     for (old, want) in [(old, "fn one() -> u8 {\n    2\n}\n"), ("fn one()->u8{1}\n", new)] {
         std::fs::write(workspace.path().join("a.rs"), old).unwrap();

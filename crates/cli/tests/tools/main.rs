@@ -3,6 +3,8 @@
 
 mod attempt;
 mod candidates;
+mod departures;
+mod repairs;
 mod tool_loop;
 
 use std::path::Path;

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use api::responses::{CreateResponse, TextFormat};
+use api::responses::{CreateResponse, InputItem, Role, TextFormat};
 use serde_json::Value;
+use text::Special;
 use text::grammar::GrammarSource;
 
 use super::settings;
@@ -47,7 +48,7 @@ pub struct Prepared {
 impl Order {
     /// What the engine is to be asked. `head` is the identity of the prompt's beginning.
     pub async fn prepare(self, tools: &Arc<Declared>, head: u64, generate: bool) -> Result<Prepared, ApiError> {
-        let held = self.held(head).filter(|_| generate);
+        let held = self.held(head).filter(|_| generate && !self.request.continue_final_message);
         if held.is_some()
             && self.request.prediction.is_none()
             && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES
@@ -76,6 +77,10 @@ impl Order {
             TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
         };
         let formatted = format.is_some();
+        if formatted && request.continue_final_message {
+            let message = "cannot be used with text.format: a format holds an answer from its beginning";
+            return Err(ApiError::bad_field("continue_final_message", message));
+        }
         let grammar = match generate {
             false => None,
             true if formatted => generation::grammar(pool, format, &tools.set)?,
@@ -101,8 +106,26 @@ impl Order {
             conversation.system(instructions);
         }
         conversation.turns(self.parent.as_ref(), &self.pool, &tools.set)?;
-        conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
-        conversation.write(&self.pool, &tools.set, generate)
+        let (input, begun) = self.begun()?;
+        conversation.items(input, &self.pool, &tools.set, warnings)?;
+        let mut prompt = conversation.write(&self.pool, &tools.set, generate)?;
+        self.pool.tokenizer.encode_into(begun.as_bytes(), Special::Plain, &mut prompt);
+        Ok(prompt)
+    }
+
+    /// The input, and how the answer begins where the client has written its beginning.
+    fn begun(&self) -> Result<(&[Value], String), ApiError> {
+        let input = self.request.input.as_slice();
+        let Some((last, before)) = input.split_last().filter(|_| self.request.continue_final_message) else {
+            return Ok((input, String::new()));
+        };
+        match InputItem::read_list("input", std::slice::from_ref(last))?.pop() {
+            Some(InputItem::Message { role: Role::Assistant, content }) => Ok((before, content.text)),
+            _ => {
+                let message = "the last item of input must be a message of the assistant, to go on with";
+                Err(ApiError::bad_field("continue_final_message", message))
+            }
+        }
     }
 
     /// The tokens up to the end of the turn before, where they are known and can be added to.

@@ -57,6 +57,12 @@ async fn fields_that_are_not_what_they_must_be() {
         (json!({"input": "x", "tool_choice": {"type": "function", "name": "none"}}), "tool_choice"),
         (json!({"input": "x", "top_logprobs": 21}), "top_logprobs"),
         (json!({"input": "x", "truncation": "some"}), "truncation"),
+        (json!({"input": "x", "continue_final_message": true}), "continue_final_message"),
+        (
+            json!({"input": [user, {"role": "assistant", "content": "{"}], "continue_final_message": true,
+                "text": {"format": {"type": "json_object"}}}),
+            "continue_final_message",
+        ),
         (json!({"input": "x", "conversation": "c"}), "conversation"),
         (json!({"input": "x", "previous_response_id": 1}), "previous_response_id"),
         (json!({"input": "x", "text": {"format": {"type": "xml"}}}), "text"),

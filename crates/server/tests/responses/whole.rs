@@ -89,6 +89,21 @@ async fn a_response_has_every_field_and_true_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_begun_goes_on_where_it_ends() {
+    let server = TestServer::start().await;
+    let mut http = server.http().await;
+    let said = |role: &str, text: &str| json!({"type": "message", "role": role, "content": text});
+    let input = json!([said("user", "say hello there"), said("assistant", "hello")]);
+    let response = http.create(json!({"input": input, "continue_final_message": true})).await.ok();
+    assert_eq!(text(&response), " there");
+    // Nothing stands between the beginning and the rest: `<|im_end|>` would.
+    let prompt = 2 + "user\nsay hello there\n".len() + 1 + "assistant\nhello".len();
+    assert_eq!(tokens(&response, "input_tokens"), prompt as u64);
+    let whole = http.create(json!({"input": input})).await.ok();
+    assert_eq!(tokens(&whole, "input_tokens"), (prompt + 2 + "\n".len() + "assistant\n".len()) as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn settings_come_back_as_they_were_meant() {
     let server = TestServer::start().await;
     let mut http = server.http().await;

@@ -1,0 +1,60 @@
+//! Another answer after one that did not pass its check.
+//!
+//! The files and the conversation are as they were before that answer: a small model that is shown its own mistake repeats
+//! it. Of 34 handmade bugs that qwen2.5-coder-1.5b does not repair at once, one departure from the answer (`pair::doubt`)
+//! repairs 11 and one sample about 10.
+
+use std::sync::Arc;
+
+use super::turn::{apply, unless_stopped, write};
+use super::{Author, Sampling, Taken};
+use crate::desk::Desk;
+use crate::edit::Written;
+use crate::pair::Question;
+use crate::{Outcome, Prompt};
+
+/// Answers that did not pass, of the question that is being asked.
+#[derive(Debug, Default)]
+pub struct Refused {
+    taken: Taken,
+    count: usize,
+}
+
+/// Takes back what the last turn wrote, and what was said in it.
+pub async fn take_back(desk: &mut Desk) -> Result<(), String> {
+    let written = std::mem::take(&mut desk.written);
+    let back = |file: &Written| Written { path: file.path.clone(), old: file.new.clone(), new: file.old.clone() };
+    let back: Vec<Written> = written.iter().map(back).collect();
+    let root = desk.root();
+    let applied = tokio::task::spawn_blocking(move || apply(&root, &back)).await;
+    applied.map_err(|error| format!("taking the last answer back broke: {error}"))??;
+    desk.refused.taken.take(&written);
+    desk.refused.count += 1;
+    desk.forget_turn()
+}
+
+/// Asks for an answer that was not refused yet, and writes it.
+pub async fn again(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+    let question = match Question::new(desk, prompt).await {
+        Ok(question) => Arc::new(question.after(desk.refused.count - 1)),
+        Err(why) => return Outcome::Failed { why },
+    };
+    let refused = std::mem::take(&mut desk.refused);
+    let sampling = Sampling::of(1 + refused.count, desk.config().temperature.unwrap_or(0.0));
+    let answer = unless_stopped(desk, question.write(sampling, &refused.taken)).await;
+    desk.refused = refused;
+    let answer = match answer {
+        Some(Ok(answer)) => answer,
+        Some(Err(why)) => return Outcome::Failed { why },
+        None => return Outcome::Stopped,
+    };
+    desk.spend(&answer.usage);
+    desk.say(&question.message()).await;
+    let item = desk.conversation.push_assistant(&answer.answer);
+    desk.history.item(&item);
+    desk.history.ready().await;
+    match answer.files {
+        Ok(files) => write(desk, &files).await,
+        Err(why) => Outcome::Failed { why },
+    }
+}
