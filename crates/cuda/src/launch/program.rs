@@ -18,7 +18,7 @@ pub(super) const WORK_BYTES_MIN: usize = 48 << 10;
 pub(super) const PHASES_MAX: usize = 304;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
-/// Threads beside those that compute: one warp fetches weights, one descriptions, and registers are dealt out to four.
+/// Threads beside those that compute: three warps fetch weights, one descriptions; registers are dealt out to four warps.
 pub(super) const FEEDERS: usize = 128;
 /// Shared memory the kernel is made for, that of compute capability 9.0.
 pub(super) const SHARED_BYTES: usize = 227 << 10;
