@@ -32,6 +32,7 @@ const TOKEN_PHASE: &str = include_str!("kernels/token_phase.cuh");
 const TOKEN_INPUT: &str = include_str!("kernels/token_input.cuh");
 const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
 const TOKEN_EXPERTS: &str = include_str!("kernels/token_experts.cuh");
+const TOKEN_CACHE: &str = include_str!("kernels/token_cache.cuh");
 const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
 const TOKEN: &str = include_str!("kernels/token.cu");
 
@@ -110,6 +111,7 @@ impl Source {
                 TOKEN_INPUT,
                 TOKEN_PRODUCT,
                 TOKEN_EXPERTS,
+                TOKEN_CACHE,
                 TOKEN_ATTENTION,
                 TOKEN,
             ],

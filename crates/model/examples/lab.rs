@@ -50,6 +50,16 @@ fn print_times(card: &CudaModel, depth: usize) {
         let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
         println!("  {name:10} {}   path {:6.2} spread {:6.2}", text.join(" "), path.0, path.1);
     }
+    // From the last block's end of one phase to that of another.
+    let ended = |op: usize| (0..sms).map(|block| t[(op * sms + block) * n + n - 1]).max().unwrap_or(0) as f64 / 1000.0;
+    let ops = t.len() / sms / n;
+    let layers = (ops - 3) / each;
+    let began = (0..sms).map(|block| t[block * n]).min().unwrap_or(0) as f64 / 1000.0;
+    print!("  from the first block's begin: embed {:.1}", ended(0) - began);
+    for layer in [0, 1, 2, 3, layers - 4, layers - 3, layers - 2, layers - 1] {
+        print!(", layer {layer} {:.1}", ended((layer + 1) * each) - ended(layer * each));
+    }
+    println!(", logits {:.1}, end {:.1}", ended(ops - 2) - ended(ops - 3), ended(ops - 1) - ended(ops - 2));
     let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
     let last = t.len() / sms / n - 1;
     let layer = |i: usize| t[(i * each + each) * sms * n + 5] as f64 / 1000.0;

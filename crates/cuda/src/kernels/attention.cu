@@ -23,7 +23,7 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
         if (side == 0) finish_head(s, x, s.k_norm, load_turn(s, position), 1.0f, staged);
         else store_head(x, staged);
         store_half_head(shared.fresh[side], staged);
-        store_half_head(cached(s, table_of(s, row), position, side, span.kv_head), staged);
+        store_half_head(cached(s, table_of(s, row), position, side, span.kv_head), staged, exchange(position, side));
     }
     __syncthreads();
 }

@@ -100,24 +100,37 @@ __device__ __forceinline__ u32 value_place(int i, int lane) {
     return lane % 4 * 2 + i % 2 + i / 2 * 8;
 }
 
+// Keys and values from memory, past the first-level cache, or from shared memory.
+struct FromMemory {
+    static __device__ __forceinline__ uint4 key(const u16* at) { return __ldcg((const uint4*)at); }
+    static __device__ __forceinline__ uint2 value(const u16* at) { return __ldcg((const uint2*)at); }
+};
+struct FromShared {
+    static __device__ __forceinline__ uint4 key(const u16* at) { return *(const uint4*)at; }
+    static __device__ __forceinline__ uint2 value(const u16* at) { return *(const uint2*)at; }
+};
+
 // The keys of eight positions.
+template <typename From>
 __device__ __forceinline__ void load_keys(const u16* base, int lane, uint4* keys) {
+    base += lane / 4 * HEAD;
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
-        int piece = lane % 4 + 4 * j;
+        u32 at = (lane % 4 + 4 * j) * 8;
         keys[j] = make_uint4(0, 0, 0, 0);
-        if (piece * 8 < HEAD) keys[j] = __ldcg((const uint4*)(base + lane / 4 * HEAD + piece * 8));
+        if (at < HEAD) keys[j] = From::key(base + (at ^ exchange(lane / 4, 0)));
     }
 }
 
-// A warp's quarter of the values of sixteen positions.
-__device__ __forceinline__ void load_values(const u16* base, int lane, uint2* values) {
-    int piece = lane / 4;
-    const u16* own = base + threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4;
+// A warp's quarter of the values of sixteen positions, eight and eight.
+template <typename From>
+__device__ __forceinline__ void load_values(const u16* first, const u16* second, int lane, uint2* values) {
+    u32 piece = lane / 4, at = (threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         values[i] = make_uint2(0, 0);
-        if (piece < VALUE_PIECES) values[i] = __ldcg((const uint2*)(own + value_place(i, lane) * HEAD));
+        const u16* own = (i < 2 ? first : second) + value_place(i % 2, lane) * HEAD + at;
+        if (piece < VALUE_PIECES) values[i] = From::value(own);
     }
 }
 
@@ -249,7 +262,7 @@ __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const
     if (own >= span.end) return;
     const u16* base = near_by(s, table, near, span, own, 0);
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_keys(base + i * 8 * HEAD, lane, loads.keys[i]);
+    for (int i = 0; i < 2; i++) load_keys<FromMemory>(base + i * 8 * HEAD, lane, loads.keys[i]);
 }
 
 __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
@@ -257,7 +270,9 @@ __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, con
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         u32 at = first + k * UNIT;
-        if (at < span.end) load_values(near_by(s, table, near, span, at, 1), lane, loads.values[k]);
+        if (at >= span.end) continue;
+        const u16* base = near_by(s, table, near, span, at, 1);
+        load_values<FromMemory>(base, base + 8 * HEAD, lane, loads.values[k]);
     }
 }
 

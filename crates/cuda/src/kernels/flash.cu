@@ -32,7 +32,8 @@ __device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table
     for (u32 at = threadIdx.x; at < TILE * (HEAD / 8); at += 128) {
         u32 i = at / (HEAD / 8), piece = at % (HEAD / 8);
         bool exists = first + i < end;
-        const u16* from = exists ? cached(s, table, first + i, side, kv_head) + piece * 8 : (const u16*)s.cache;
+        const u16* from = (const u16*)s.cache;
+        if (exists) from = cached(s, table, first + i, side, kv_head) + (piece * 8 ^ exchange(first + i, side));
         copy_16_or_zero(to + place(i, piece), from, exists);
     }
 }

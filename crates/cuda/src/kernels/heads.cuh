@@ -1,7 +1,8 @@
 // Queries, keys and values between their product and attention: norm of each head, rotation, and the cache's layout.
 //
 // The cache is a run of blocks of 32 positions. Inside a block: layer, then keys and values apart, then head, then
-// position, then the elements in half precision; a position's key is one contiguous piece.
+// position, then the elements in half precision; a position's key is one contiguous piece. Its elements stand in an order of
+// their own (`exchange`), so that keys and values lie in shared memory as they came without lanes meeting in a bank.
 
 struct Heads {
     const float* rows;        // [row][heads + 2 kv_heads][HEAD], as the product left them
@@ -22,6 +23,13 @@ struct Heads {
     u32 neighbours;           // Pairs are 2 i and 2 i + 1; otherwise i and i + dimensions / 2.
     u32 table_stride;
 };
+
+// What the place of an element in a position's key (side 0) or value (side 1) is exchanged by. Lanes that read together read
+// 64 bytes of two keys that follow each other, or 32 bytes of every other one of eight values.
+__device__ __forceinline__ u32 exchange(u32 position, u32 side) {
+    if (HEAD % 64 != 0) return 0;
+    return side ? (position >> 1 & 3) * 16 : (position & 1) * 32;
+}
 
 __device__ __forceinline__ const u32* table_of(const Heads& p, u32 row) {
     return p.tables + (u64)p.sequences[row] * p.table_stride;
@@ -115,6 +123,6 @@ finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, flo
     __syncwarp();
 }
 
-__device__ __forceinline__ void store_half_head(u16* to, const float* x) {
-    for (int c = threadIdx.x % WARP; c < HEAD / 2; c += WARP) ((u32*)to)[c] = pack_halves(x[2 * c], x[2 * c + 1]);
+__device__ __forceinline__ void store_half_head(u16* to, const float* x, u32 exchanged = 0) {
+    for (u32 c = threadIdx.x % WARP * 2; c < HEAD; c += 2 * WARP) *(u32*)(to + (c ^ exchanged)) = pack_halves(x[c], x[c + 1]);
 }

@@ -109,25 +109,31 @@ __device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32
     }
 }
 
+// Worked out anew wherever it is used: kept through everything else it would go to memory.
+__device__ __forceinline__ Stretch* stretches_at(u8* shared, const Token& p) {
+    u32 at;
+    asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(p.stretches_offset));
+    return (Stretch*)(shared + at);
+}
+
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
     let_next_start();
     __shared__ __align__(16) Entry entries[ENTRIES];
     __shared__ __align__(16) float squares[32];
-    __shared__ Place place;
+    __shared__ Cache cache;
     __shared__ Saved saved[PRODUCT_WARPS];
     __shared__ Choice choice;
     __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH], empty[PRODUCT_WARPS * DEPTH];
     __shared__ __align__(8) u64 entry_full[ENTRIES], entry_empty[ENTRIES];
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
-    Stretch* stretches = (Stretch*)(shared + p.stretches_offset);
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
-        copy_16(shared_address(stretches) + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
+        copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
     if (own < PRODUCT_WARPS * DEPTH) {
         barrier_init(shared_address(full + own), 1), barrier_init(shared_address(empty + own), 1);
     } else if (own == PRODUCT_THREADS) {
-        choice.known = p.known;
+        choice.known = p.known, barrier_init(shared_address(&cache.placed), 1);
     } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
         u32 i = own - PRODUCT_WARPS * DEPTH;
         barrier_init(shared_address(entry_full + i), 1), barrier_init(shared_address(entry_empty + i), PRODUCT_WARPS);
@@ -145,8 +151,8 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         if (feeder < WEIGHT_FEEDERS) {
             u32 data = shared_address(shared + p.ring_offset);
             u32 known = shared_address(&choice.known), fulls = shared_address(full), empties = shared_address(empty);
-            if (MIXED) feed_chosen(feeder, stretches, p.count, known, data, fulls, empties);
-            else feed_weights(feeder, stretches, p.count, data, fulls, empties);
+            const Stretch* stretches = stretches_at(shared, p);
+            feed(feeder, stretches, p.count, known, cache, data, fulls, empties);
         } else if (own % WARP == 0) {
             feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
         }
@@ -155,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     wait_for_previous();
     u32 lane = own_lane();
-    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0, 0};
+    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0, 0, 0};
     __syncwarp();
 #pragma unroll 1
     while (keep(saved[warp].phase) < p.count) {
@@ -174,11 +180,6 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             __syncwarp();
             if (lane == 0) saved[warp].brought = normed;
         }
-        if (warp == PRODUCT_WARPS - 1 && (kind == OP_ADD || (MIXED && kind == OP_MIX)) && phase + 2 < p.count) {
-            const Entry& after = entries[(phase + 2) % ENTRIES];
-            barrier_wait(shared_address(entry_full + (phase + 2) % ENTRIES), (phase + 2) / ENTRIES & 1);
-            if (after.job.kind == OP_ATTENTION) foresee_cache(after.op.attention.heads, place);
-        }
         if (MIXED && own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
             const Entry& next = entries[(phase + 1) % ENTRIES];
             barrier_wait(shared_address(entry_full + (phase + 1) % ENTRIES), (phase + 1) / ENTRIES & 1);
@@ -191,17 +192,18 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             if (MIXED && kind == OP_EXPERTS) {
                 // The row is ready since the phase before.
                 together();
-                token_choose(e.job, e.op.mixture, choice, stretches + phase, launches * p.count + phase, times);
+                token_choose(e.job, e.op.mixture, choice, stretches_at(shared, p) + phase, launches * p.count + phase, times);
             }
             Ring ring = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, shared_address(full + warp * DEPTH),
                          shared_address(empty + warp * DEPTH), saved[warp].taken};
-            token_product(e.job, stretches[phase], room, ring, choice, launches, times);
+            token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, launches, times);
             if (lane == 0) saved[warp].taken = ring.taken;
         } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
-            token_attention(e.op.attention, e.job, place, *(AttentionShared*)shared, saved[warp], p.count, times);
+            Rings rings = {shared + p.ring_offset, shared_address(full), shared_address(empty)};
+            token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, rings, saved, p.count, times);
         } else if (kind == OP_EMBED) {
             if (blockIdx.x == 0) {
                 u32 token = p.embed.tokens[0], mark = output_mark(e.job, saved[warp].launches);
@@ -209,8 +211,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
                 FOR_FORMAT(p.embed.format, WORK)
 #undef WORK
             }
-            find_place(p.heads, place);
+            find_place(p.heads, cache);
             together();
+            if (own == 0) tell_place(cache);
         } else {
             token_end(e.op, kind, p.counters, (saved[warp].launches + 1) * gridDim.x);
         }

@@ -22,7 +22,8 @@ __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
 }
 
 // Queries ready, the row's own key and value in the cache and in `fresh`; as in `attention.cu`.
-__device__ __forceinline__ void begin(const Heads& s, const Span& span, const u32* table, u32 mark, AttentionShared& shared) {
+__device__ __forceinline__ void begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared) {
+    const Span& span = cache.span;
     u32 warp = threadIdx.x / WARP, position = span.length - 1, side = warp - 8;
     bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
     if (is_query || is_own) {
@@ -34,7 +35,8 @@ __device__ __forceinline__ void begin(const Heads& s, const Span& span, const u3
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
             store_half_head(shared.fresh[side], staged);
-            store_half_head(cached(s, table, position, side, span.kv_head), staged);
+            u16* to = cached_in(s, block_at(cache, position), position, side, span.kv_head);
+            store_half_head(to, staged, exchange(position, side));
         }
     }
     if (warp < 8) place_query(shared, is_query ? shared.staged[warp] : 0, warp);
@@ -86,54 +88,20 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
     together();
 }
 
-// What attention needs that is the same in all layers.
-struct Place {
-    Span span;             // of this block, if it is one of
-    u32 items;
-    const u32* table;
-    Near near;
-};
-
-__device__ __forceinline__ void find_place(const Heads& s, Place& place) {
-    u32 position = s.positions[0], parts = s.heads / GROUP;
-    const u32* table = table_of(s, 0);
-    Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
-    u32 items = span.splits * parts;
-    if (blockIdx.x < items) fill_near(place.near, table, span);
-    if (threadIdx.x == 0) place.span = span, place.table = table, place.items = items;
-}
-
-// Blocks of a chunk that are foreseen, 128 positions. More of them would stand in the way of what the blocks hand each other
-// meanwhile: with all 16 of a chunk at 32k positions the down projection took 9 us instead of 5 (H200, 2026-11-16).
-#define FORESEEN 4
-
-// Has the first keys and values that attention will need in two phases brought into the second-level cache: they do not
-// depend on this step. One warp; a lane asks for 32 positions' keys or values.
-__device__ __forceinline__ void foresee_cache(const Heads& s, const Place& place) {
-    if (blockIdx.x >= place.items) return;
-    u32 blocks = (place.span.end - place.span.start + KV_BLOCK - 1) / KV_BLOCK, at = own_lane();
-    if (at >= 2 * min(blocks, FORESEEN)) return;
-    foresee(cached_in(s, place.near.blocks[at / 2], 0, at % 2, place.span.kv_head), KV_BLOCK * HEAD * 2);
-}
-
-__device__ __forceinline__ void token_attention(const Attention& p, const Job& job, const Place& place, AttentionShared& shared,
-                                                const Saved& saved, u32 count, u64* times) {
-    if (blockIdx.x >= place.items) return;
-    const Heads& s = p.heads;
-    const Span& span = place.span;
-    // Keys and values of earlier positions do not depend on this step: they are on their way before the wait.
-    // All in registers would be too many.
-    Loads loads = {};
-    ask_keys(s, place.table, place.near, span, first_of(span), loads);
+__device__ __forceinline__ void token_attention(const Attention& p, const Job& job, const Cache& cache, AttentionShared& shared,
+                                                const Rings& rings, Saved* all, u32 count, u64* times) {
+    if (blockIdx.x >= cache.items) return;
+    const Span& span = cache.span;
+    Saved& saved = all[threadIdx.x / WARP];
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
-    begin(s, span, place.table, input_mark(job, keep(saved.launches)), shared);
+    begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared);
     note(times, 2);
-    ask_values(s, place.table, place.near, span, first_of(span), loads);
-    Running r = walk(s, place.table, place.near, span, shared, true, loads);
+    Running r = walk_kept(span, shared, rings, all);
     note(times, 3);
     gather(shared, r);
+    finish_kept(rings, saved);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;
     u32 own = own_thread();
     if (own < GROUP * HEAD / 2) {

@@ -45,6 +45,7 @@ struct Saved {
     u32 phase;
     u32 taken;             // Stages of the ring.
     u32 brought;           // The phase whose norm is in shared memory.
+    u32 held;              // Attention: stages that may be filled again.
 };
 
 // Reads again, so that nothing is kept.

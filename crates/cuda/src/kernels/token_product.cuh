@@ -72,32 +72,33 @@ __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
 // A warp's share of a product, worked out while its input is on its way: what comes after the input is there is waited for by
 // all other blocks.
 struct Strip {
-    u32 part, parts, width, supers;
-    u32 tile, tiles, groups;
+    Units units;
+    u32 tiles, width, supers;
 };
 
 __device__ __forceinline__ Strip strip_of(const Stretch& s) {
-    Share share = place_of(s, threadIdx.x / WARP);
-    bool works = share.group < s.groups && share.part < s.parts;
-    return {share.part, s.parts, s.width, s.supers, share.group, works ? s.tiles : 0u, s.groups};
+    return {units_of(s, threadIdx.x / WARP), s.tiles, s.width, s.supers};
 }
 
 // Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
 // cycles and was no faster: the code is twice as long then.
 template <int F>
 __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
-    if (s.tile >= s.tiles) return;
     u32 own = lane % 4 / 2 + lane % 2 * 2;
-    for (u32 part = s.part;;) {
-        u32 first = part * s.width, count = min(s.width, s.supers - first);
+    Units u = s.units;
+    u32 step = u.stride * s.supers * 4;
+#pragma unroll 1
+    while (u.count) {
+        u32 first = u.part * s.width, count = min(s.width, s.supers - first);
+        u32 run = u.stride > 1 ? u.count : min(s.tiles - u.tile, u.count);
         bool keeps = lane % 8 < 4 && own < count;
         Columns columns[WIDTH];
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
-        u32 step = s.groups * s.supers * 4;
-        float* out = partial + (s.tile * s.supers + first + own) * 4 + lane / 8;
+        float* out = partial + (u.tile * s.supers + first + own) * 4 + lane / 8;
+        u.count -= run, u.part++, u.tile = 0;
 #pragma unroll 1
-        for (u32 tile = s.tile; tile < s.tiles; tile += s.groups, out += step) {
+        for (; run > 0; run--, out += step) {
             const u8* chunk = ring_wait(ring);
             // Where there is no second or third chunk its sum is of whatever stands there, and is left.
             float v[WIDTH];
@@ -107,18 +108,16 @@ __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x,
             if (keeps) *out = mine;
             ring_next(ring, lane);
         }
-        part += PRODUCT_WARPS;
-        if (part >= s.parts || s.parts <= PRODUCT_WARPS) return;
     }
 }
 
 // The same for tiles that one warp has whole: a sum per tile and row.
 template <int F>
-__device__ __forceinline__ void stream_whole(const Stretch& s, u32 lane, const Input& x, float* partial, Ring& ring) {
+__device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
-    u32 tiles = s.tiles, supers = s.supers;
+    u32 supers = s.supers;
 #pragma unroll 1
-    for (u32 tile = threadIdx.x / WARP; tile < tiles; tile += PRODUCT_WARPS) {
+    for (u32 tile = s.units.tile; tile < s.tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
 #pragma unroll 1
         for (u32 super = 0; super < supers; super += STAGE) {
@@ -177,35 +176,61 @@ struct Room {
     float* norm;
 };
 
-// What the end of a product needs, also worked out early: four lanes have a row.
+// The same of a row of the gate and of the row of up that belongs to it.
+__device__ __forceinline__ float2 collected_rows(const float* own, u32 second, u32 slices, u32 quarter) {
+    float sum = 0.0f, other = 0.0f;
+#pragma unroll 1
+    for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
+        float v[4], w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] = s + 4 * i < slices ? own[16 * i] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) w[i] = s + 4 * i < slices ? own[16 * i + second] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum += v[i], other += w[i];
+    }
+    sum += __shfl_xor_sync(FULL, sum, 1), other += __shfl_xor_sync(FULL, other, 1);
+    return make_float2(sum + __shfl_xor_sync(FULL, sum, 2), other + __shfl_xor_sync(FULL, other, 2));
+}
+
+// What the end of a product needs, also worked out early. Four lanes have a row, or one where it has one sum.
 struct Ending {
     const float* parts;    // of this thread's row
     u32* out;
     u32 kind, row, rows, slices;
+    u32 step;              // Rows of all threads.
     u32 second;            // From the gate's parts to those of up; else zero.
     float bias;
     u32 before;            // What the residual was seen to be.
 };
 
 __device__ __forceinline__ Ending ending_of(const Job& job, const float* partial) {
-    u32 kind = job.kind, row = threadIdx.x / 4, rows = job.rows, slices = job.slices;
+    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.whole ? 0 : 2, row = threadIdx.x >> each;
     bool has_row = row < rows, gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
     bool adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
     u32* out = job.output + job.place + row;
-    const float* parts = partial + (min(row, rows - 1) / 4 * slices + threadIdx.x % 4) * 4 + row % 4;
+    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : threadIdx.x % 4)) * 4 + row % 4;
     float bias = has_row && job.bias ? __ldcg(job.bias + row) : 0.0f;
-    return {parts, out, kind, row, rows, slices, gated ? job.tiles * slices * 4 : 0, bias, has_row && adds ? look(out) : 0};
+    return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, bias, has_row && adds ? look(out) : 0};
 }
 
 // The end of a product, where all its rows are.
 __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squares, u32 mark) {
-    u32 quarter = threadIdx.x % 4;
     u64 best = 0;
-    // All lanes of a warp take part in the sums of its eight rows.
+    bool whole = e.step == PRODUCT_THREADS;
+    u32 quarter = whole ? 0 : threadIdx.x % 4, others = whole ? 31 : 7;
+    // All lanes of a warp take part in the sums of its rows.
 #pragma unroll 1
-    while ((e.row & ~7) < e.rows) {
-        float value = collected_row(e.parts, e.slices, quarter);
-        float up = e.second ? collected_row(e.parts + e.second, e.slices, quarter) : 0.0f;
+    while ((e.row & ~others) < e.rows) {
+        float value = 0.0f, up = 0.0f;
+        if (whole) {
+            value += e.parts[0], up += e.parts[e.second];
+        } else if (e.second) {
+            float2 both = collected_rows(e.parts, e.second, e.slices, quarter);
+            value = both.x, up = both.y;
+        } else {
+            value = collected_row(e.parts, e.slices, quarter);
+        }
         if (e.row < e.rows && quarter == 0) {
             if (e.second) value = silu(value) * up;
             else value += e.bias;
@@ -218,7 +243,7 @@ __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squar
                 if (here > best) best = here;
             }
         }
-        e.row += PRODUCT_THREADS / 4, e.out += PRODUCT_THREADS / 4, e.parts += PRODUCT_THREADS / 4 * e.slices;
+        e.row += e.step, e.out += e.step, e.parts += e.step * e.slices;
         if (e.row < e.rows && job.bias) e.bias = __ldcg(job.bias + e.row);
         if (e.row < e.rows && e.kind == OP_ADD) e.before = look(e.out);
     }
@@ -247,7 +272,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
-    if (whole) stream_whole<F>(stretch, lane, room.x, room.partial, ring); \
+    if (whole) stream_whole<F>(strip, lane, room.x, room.partial, ring); \
     else stream<F>(strip, lane, room.x, room.partial, ring)
     FOR_FORMAT(format, WORK)
 #undef WORK

@@ -193,15 +193,18 @@ impl Mixture {
             job = JobBlock { format: self.gate_format.file_id(), slices: supers, slot, chooses, ..job };
             let (chunk, supers) = (pack::chunk_bytes(self.gate_format), supers as usize);
             let skipped = (gate.first as usize * supers * chunk) as u64;
-            let stretch = StretchBlock {
+            if gate.count == 0 {
+                return (job, none);
+            }
+            let mut stretch = StretchBlock {
                 weights: self.gate + skipped,
                 second: self.up + skipped,
                 tiles: 2 * gate.count as u16,
                 matrix_tiles: gate.count as u16,
-                chunk: chunk as u16,
-                ..StretchBlock::dealt(supers, WIDTH_MAX.min(STAGE_BYTES / chunk))
+                ..none
             };
-            return (job, if gate.count > 0 { stretch } else { none });
+            stretch.deal(supers, WIDTH_MAX.min(STAGE_BYTES / chunk), chunk);
+            return (job, stretch);
         }
         (job.tiles, job.rows, job.place) = (down.count, down.count * rows, down.first * rows);
         (job.columns, job.supers, job.slices) = (self.used * self.width, self.used * each, each);
@@ -210,14 +213,13 @@ impl Mixture {
         // The downs beside each other are one matrix whose columns stand apart; a part is inside one of them.
         let width =
             (1..=WIDTH_MAX.min(STAGE_BYTES / chunk)).rev().find(|&width| each.is_multiple_of(width)).unwrap_or(1);
-        let stretch = StretchBlock {
-            weights: self.down + (down.first as usize * each * chunk) as u64,
-            tiles: down.count as u16,
-            matrix_tiles: 0,
-            chunk: chunk as u16,
-            ..StretchBlock::dealt(self.used as usize * each, width)
-        };
-        (job, if down.count > 0 { stretch } else { none })
+        if down.count == 0 {
+            return (job, none);
+        }
+        let weights = self.down + (down.first as usize * each * chunk) as u64;
+        let mut stretch = StretchBlock { weights, tiles: down.count as u16, matrix_tiles: 0, ..none };
+        stretch.deal(self.used as usize * each, width, chunk);
+        (job, stretch)
     }
 }
 

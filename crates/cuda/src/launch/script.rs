@@ -53,6 +53,8 @@ pub(super) struct Phase {
     input: Mark,
     output: Mark,
     work: Work,
+    /// Blocks that have attention at any position.
+    attending: u32,
     /// Parameters where it is no product.
     pub params: Vec<u8>,
 }
@@ -61,6 +63,8 @@ pub(super) struct Phase {
 pub(super) enum Work {
     /// Blocks cut it up themselves.
     None,
+    /// The same, with keys and values from here on in every block of the cache.
+    Cache(u64),
     Product(ProductBlock),
     Mixture(Mixture, Ends),
     /// The phase that begins with a choice; its parameters are complete when all phases are there.
@@ -164,7 +168,9 @@ impl Script {
         }
         params.partial = self.partial.as_ref().map_or(0, |partial| partial.all().address);
         self.heads = params.heads;
-        self.add(ATTENTION, input, output, &params, arguments);
+        self.kept.extend(arguments.kept);
+        let cache = Work::Cache(params.heads.cache + params.heads.layer_offset);
+        self.push(ATTENTION, input, output, cache, &params);
         Ok(())
     }
 
@@ -240,7 +246,8 @@ impl Script {
     }
 
     pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
-        self.phases.push(Phase { kind, input, output, work, params: bytes_of(params) });
+        let attending = (self.options.heads / self.options.group()) as u32;
+        self.phases.push(Phase { kind, input, output, work, attending, params: bytes_of(params) });
     }
 }
 
@@ -268,6 +275,8 @@ impl Phase {
         let mut stretch = StretchBlock::default();
         let p = match &self.work {
             Work::None => return (job, stretch),
+            // Two sides and no parts.
+            Work::Cache(start) => return (job, StretchBlock { weights: *start, tiles: 2, ..stretch }),
             Work::Product(product) => product,
             Work::Mixture(mixture, ends) | Work::Experts(mixture, ends, _) => {
                 return mixture.on_block(block, job, *ends);
@@ -278,8 +287,14 @@ impl Phase {
         if own >= s.blocks {
             return (job, stretch);
         }
-        let first = s.tiles * own / s.blocks;
-        let tiles = s.tiles * (own + 1) / s.blocks - first;
+        let (first, tiles) = match self.kind {
+            ADD => uneven_share(s.tiles, s.blocks, own, self.attending, 0),
+            GATE => uneven_share(s.tiles, s.blocks, own, self.attending, 1),
+            _ => (s.tiles * own / s.blocks, s.tiles * (own + 1) / s.blocks - s.tiles * own / s.blocks),
+        };
+        if tiles == 0 {
+            return (job, stretch);
+        }
         let row = first * pack::TILE_ROWS as u32;
         let format = Format::from_file_id(s.format).expect("it came from a format");
         job = JobBlock {
@@ -309,12 +324,27 @@ impl Phase {
             second: if s.second == 0 { 0 } else { s.second + skipped },
             tiles: (tiles * if s.second == 0 { 1 } else { 2 }) as u16,
             matrix_tiles: tiles as u16,
-            chunk: chunk as u16,
-            ..StretchBlock::dealt(p.supers as usize, width)
+            ..StretchBlock::default()
         };
+        stretch.deal(p.supers as usize, width, chunk);
         job.whole = u32::from(whole);
         (job, stretch)
     }
+}
+
+/// A block's tiles, the first and how many, where no block has more than an even share rounded up. What that leaves over
+/// is spared the first blocks, `light` of them before all others and down to `least`: attention over few positions is theirs,
+/// and their rings hold keys and values meanwhile.
+fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least: u32) -> (u32, u32) {
+    let (each, light) = (tiles.div_ceil(blocks), light.clamp(1, blocks.div_ceil(2)));
+    let spared = (each * blocks - tiles) / light;
+    let spared = spared.min(each - least);
+    let rest = each * blocks - tiles - spared * light;
+    let count = |block: u32| {
+        if block < light { each - spared } else { each - u32::from(block - light < rest) }
+    };
+    let first = (0..own).map(count).sum();
+    (first, count(own))
 }
 
 /// `Job` in `kernels/token_phase.cuh`.
@@ -359,21 +389,16 @@ pub(super) struct StretchBlock {
     pub width: u16,
     pub parts: u16,
     pub groups: u16,
-    pub inverse: u16,
+    pub stage: u16,
 }
 
 impl StretchBlock {
-    /// Columns dealt out to warps in parts of `width` super-blocks.
-    pub fn dealt(supers: usize, width: usize) -> StretchBlock {
+    /// Its tiles in parts of `width` super-blocks, for the warps to share.
+    pub fn deal(&mut self, supers: usize, width: usize, chunk: usize) {
         let parts = supers.div_ceil(width);
-        StretchBlock {
-            supers: supers as u16,
-            width: width as u16,
-            parts: parts as u16,
-            groups: (products::WARPS / parts).max(1) as u16,
-            inverse: 4096_usize.div_ceil(parts) as u16,
-            ..StretchBlock::default()
-        }
+        (self.supers, self.width, self.parts) = (supers as u16, width as u16, parts as u16);
+        self.groups = (products::WARPS / parts) as u16;
+        (self.chunk, self.stage) = (chunk as u16, (STAGE_BYTES / chunk * chunk) as u16);
     }
 }
 
@@ -402,8 +427,27 @@ mod tests {
             input: Mark::default(),
             output: Mark::default(),
             work: Work::Product(product),
+            attending: 2,
             params: Vec::new(),
         }
+    }
+
+    #[test]
+    fn uneven_shares_are_everything_and_none_is_larger() {
+        for tiles in [1, 2, 131, 132, 133, 384, 512, 896, 2240, 4736] {
+            for (blocks, light, least) in [(132, 2, 0), (132, 4, 1), (132, 64, 0), (108, 1, 1), (1, 2, 0)] {
+                let blocks = u32::min(blocks, tiles);
+                let mut next = 0;
+                for own in 0..blocks {
+                    let (first, count) = uneven_share(tiles, blocks, own, light, least);
+                    assert!(first == next && (least..=tiles.div_ceil(blocks)).contains(&count));
+                    next = first + count;
+                }
+                assert_eq!(next, tiles, "{tiles} tiles on {blocks} blocks");
+            }
+        }
+        assert_eq!(uneven_share(2240, 132, 0, 2, 1), (0, 15));
+        assert_eq!(uneven_share(2240, 132, 131, 2, 1), (2223, 17));
     }
 
     #[test]
@@ -421,7 +465,7 @@ mod tests {
                 let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
                 bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
                 assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= STAGE_BYTES);
-                assert!(stretch.parts * stretch.width >= stretch.supers && stretch.groups > 0);
+                assert!(stretch.parts * stretch.width >= stretch.supers);
             }
             assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
             for format in [Format::Q4_K, Format::Q6_K] {

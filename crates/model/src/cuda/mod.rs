@@ -91,7 +91,7 @@ impl CudaModel {
         let gguf = Gguf::open(path)?;
         let config = Config::new(&gguf, options.config)?;
         let device = Device::open(options.card)?;
-        let identity = fingerprint(&gguf, &("cuda", config.kv_heads, config.head), &config);
+        let identity = fingerprint(&gguf, &("cuda, turned", config.kv_heads, config.head), &config);
         let source = FileSource::new(path, &gguf, &device, options.threads);
         CudaModel::build(config, options, device.clone(), &source, identity)
     }
