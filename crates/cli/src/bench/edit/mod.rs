@@ -115,7 +115,8 @@ fn load(args: &EditBenchArgs) -> Result<Loaded> {
     let recording = Recording::read(file)?;
     let Parts { backend, draft_model, tokenizer, mut facts } = load::load_parts(&args.load)?;
     facts.name = format!("{}, answers replayed from {}", facts.name, recording.model);
-    let backend = Box::new(Replayed::new(backend, &recording));
+    let end = tokenizer.vocabulary().stops().first().context("the vocabulary has no token that ends an answer")?;
+    let backend = Box::new(Replayed::new(backend, &recording, *end));
     let engine = load::start_engine(backend, draft_model, &tokenizer, EngineOptions::default())?;
     let template = ChatTemplate::new(tokenizer.vocabulary());
     Ok(Loaded { engine, tokenizer, template, facts })

@@ -26,7 +26,7 @@ pub struct Recording {
 pub struct Recorded {
     /// Tokens of the prompt.
     pub prompt: Vec<u32>,
-    /// Tokens of the answer, with the one that ended it.
+    /// Tokens of the answer, without the one that ended it.
     pub answer: Vec<u32>,
 }
 
@@ -51,11 +51,11 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Replays the answers of a recording, one after the other.
-    pub fn new(inner: Box<dyn Backend>, recording: &Recording) -> Replayed {
+    /// Replays the answers of a recording, one after the other, each ended by this token.
+    pub fn new(inner: Box<dyn Backend>, recording: &Recording, end: u32) -> Replayed {
         let whole = |recorded: &Recorded| [&recorded.prompt[..], &recorded.answer].concat();
         let texts = recording.answers.values().map(whole).collect();
-        Replayed { inner, script: Script { texts, current: 0 } }
+        Replayed { inner, script: Script { texts, current: 0, end } }
     }
 }
 
@@ -64,6 +64,8 @@ struct Script {
     texts: Vec<Vec<u32>>,
     /// The one whose prompt was read last.
     current: usize,
+    /// What follows the last token.
+    end: u32,
 }
 
 impl Script {
@@ -78,7 +80,7 @@ impl Script {
                 self.current = self.texts.iter().position(there).unwrap_or(self.current);
             }
             let text = self.texts.get(self.current);
-            let next = |position: usize| text.and_then(|text| text.get(position + 1)).copied().unwrap_or(0);
+            let next = |position: usize| text.and_then(|text| text.get(position + 1)).copied().unwrap_or(self.end);
             match chunk.want {
                 Want::Nothing => {}
                 Want::Last => said.push(next(end - 1)),
@@ -130,14 +132,15 @@ mod tests {
 
     #[test]
     fn the_text_whose_prompt_was_read_goes_on() {
-        let mut script = Script { texts: vec![vec![1, 2, 3, 9, 9, 9], vec![1, 2, 4, 5, 9, 7]], current: 0 };
+        let texts = vec![vec![1, 2, 3, 9, 9, 9], vec![1, 2, 4, 5, 9, 7]];
+        let mut script = Script { texts, current: 0, end: 99 };
         let mut say = |tokens: &[u32], start, want| script.said(&[Chunk { tokens, start, blocks: &[], want }]);
         assert_eq!(say(&[1, 2, 4], 0, Want::Last), [5]);
         assert_eq!(say(&[5], 3, Want::Last), [9]);
         // Both texts have this token here.
         assert_eq!(say(&[9], 4, Want::Last), [7]);
         // A wrong draft is answered by the text.
-        assert_eq!(say(&[5, 8, 8], 3, Want::All), [9, 7, 0]);
+        assert_eq!(say(&[5, 8, 8], 3, Want::All), [9, 7, 99]);
         assert_eq!(say(&[2, 3], 1, Want::Last), [9]);
     }
 }
