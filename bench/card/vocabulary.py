@@ -45,4 +45,5 @@ def main(source, target):
         file.write(header)
 
 
-main(*sys.argv[1:3])
+if __name__ == "__main__":
+    main(*sys.argv[1:3])
