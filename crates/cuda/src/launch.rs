@@ -3,6 +3,7 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod experts;
+mod job;
 mod mixture;
 mod narrow;
 mod products;
@@ -110,7 +111,7 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (stage, depth) = (script::STAGE_BYTES, program::depth(self));
+                let (stage, depth) = (job::STAGE_BYTES, program::depth(self));
                 let feeders = format!("FEEDERS={}", program::FEEDERS);
                 let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned(), feeders];
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));

@@ -3,7 +3,8 @@
 //! Which experts these are is known on the card only. So a block's work is cut up for a place among the chosen, not for an
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
-use super::script::{INPUT_BYTES, JobBlock, Mark, STAGE_BYTES, Script, StretchBlock, WIDTH_MAX, Work};
+use super::job::{JobBlock, STAGE_BYTES, StretchBlock, WIDTH_MAX};
+use super::script::{INPUT_BYTES, Mark, Script, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
 use crate::blocks::*;

@@ -1,6 +1,7 @@
 //! A whole step of one row as one kernel: a list of phases (`script.rs`) that the kernel `token` works through.
 
-use super::script::{Handed, JobBlock, STAGE_BYTES, Script, StretchBlock};
+use super::job::{JobBlock, STAGE_BYTES, StretchBlock};
+use super::script::{Handed, Script};
 use super::{Kernels, KernelsOptions, Module, products};
 use crate::arguments::*;
 use crate::blocks::*;

@@ -1,0 +1,106 @@
+//! What a phase is for one block: the entries that `kernels/token.cu` reads, and how tiles are shared out.
+
+use super::products;
+use crate::memory::Plain;
+
+/// Bytes that a warp fetches at once: four chunks of four bits, three of six, two of eight.
+pub(super) const STAGE_BYTES: usize = 2560;
+/// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
+pub(super) const WIDTH_MAX: usize = 3;
+/// `Job` in `kernels/token_phase.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct JobBlock {
+    pub kind: u32,
+    pub format: u32,
+    pub input_mark: u32,
+    pub input_step: u32,
+    pub output_mark: u32,
+    pub output_step: u32,
+    pub input: u64,
+    pub norm: u64,
+    pub bias: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub tiles: u32,
+    pub rows: u32,
+    pub place: u32,
+    pub columns: u32,
+    pub supers: u32,
+    pub slices: u32,
+    pub epsilon: f32,
+    pub wide: u32,
+    pub slot: u32,
+    pub chooses: u32,
+    pub whole: u32,
+    pub padding: u32,
+}
+
+/// `Stretch` in `kernels/ring.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct StretchBlock {
+    pub weights: u64,
+    pub second: u64,
+    pub tiles: u16,
+    pub matrix_tiles: u16,
+    pub supers: u16,
+    pub chunk: u16,
+    pub width: u16,
+    pub parts: u16,
+    pub groups: u16,
+    pub stage: u16,
+}
+
+impl StretchBlock {
+    /// Its tiles in parts of `width` super-blocks, for the warps to share.
+    pub fn deal(&mut self, supers: usize, width: usize, chunk: usize) {
+        let parts = supers.div_ceil(width);
+        (self.supers, self.width, self.parts) = (supers as u16, width as u16, parts as u16);
+        self.groups = (products::WARPS / parts) as u16;
+        (self.chunk, self.stage) = (chunk as u16, (STAGE_BYTES / chunk * chunk) as u16);
+    }
+}
+
+// SAFETY: numbers without padding.
+unsafe impl Plain for JobBlock {}
+// SAFETY: numbers without padding.
+unsafe impl Plain for StretchBlock {}
+
+/// A block's tiles, the first and how many, where no block has more than an even share rounded up. What that leaves over
+/// is spared the first blocks, `light` of them before all others and down to `least`: attention over few positions is theirs,
+/// and their rings hold keys and values meanwhile.
+pub(super) fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least: u32) -> (u32, u32) {
+    let (each, light) = (tiles.div_ceil(blocks), light.clamp(1, blocks.div_ceil(2)));
+    let spared = (each * blocks - tiles) / light;
+    let spared = spared.min(each - least);
+    let rest = each * blocks - tiles - spared * light;
+    let count = |block: u32| {
+        if block < light { each - spared } else { each - u32::from(block - light < rest) }
+    };
+    let first = (0..own).map(count).sum();
+    (first, count(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uneven_shares_are_everything_and_none_is_larger() {
+        for tiles in [1, 2, 131, 132, 133, 384, 512, 896, 2240, 4736] {
+            for (blocks, light, least) in [(132, 2, 0), (132, 4, 1), (132, 64, 0), (108, 1, 1), (1, 2, 0)] {
+                let blocks = u32::min(blocks, tiles);
+                let mut next = 0;
+                for own in 0..blocks {
+                    let (first, count) = uneven_share(tiles, blocks, own, light, least);
+                    assert!(first == next && (least..=tiles.div_ceil(blocks)).contains(&count));
+                    next = first + count;
+                }
+                assert_eq!(next, tiles, "{tiles} tiles on {blocks} blocks");
+            }
+        }
+        assert_eq!(uneven_share(2240, 132, 0, 2, 1), (0, 15));
+        assert_eq!(uneven_share(2240, 132, 131, 2, 1), (2223, 17));
+    }
+}
