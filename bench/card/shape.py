@@ -7,6 +7,7 @@ The tokens are those of VOCABULARY, any file of the family (see vocabulary.py). 
 over: they mean nothing, are finite, and take as long to read as real ones.
 """
 
+import math
 import random
 import struct
 import sys
@@ -37,7 +38,7 @@ def blocks(kind):
 
 
 def tensors(layers, width, heads, kv_heads, head, feed_forward, vocab, experts, tied):
-    """Name, rows and columns (outermost last) and format of each."""
+    """Name, lengths (innermost first) and format of each."""
     yield "token_embd.weight", (width, vocab), Q6_K if tied else Q4_K
     if not tied:
         yield "output.weight", (width, vocab), Q6_K
@@ -108,16 +109,12 @@ def tokens_of(vocabulary, vocab):
 
 def main(vocabulary, name, target):
     shape = SHAPES[name]
-    layers, width, heads, kv_heads, head, feed_forward, vocab, experts, _ = shape
-    architecture = "qwen3moe" if experts else "qwen2"
-    entries = [*facts(shape, architecture), *tokens_of(vocabulary, vocab)]
-    every = list(tensors(layers, width, heads, kv_heads, head, feed_forward, vocab, experts, name.endswith("1.5b")))
+    vocab, experts = shape[6:8]
+    entries = [*facts(shape, "qwen3moe" if experts else "qwen2"), *tokens_of(vocabulary, vocab)]
+    every = list(tensors(*shape[:8], name.endswith("1.5b")))
     header, offset, sizes = b"", 0, []
     for tensor, dimensions, kind in every:
-        elements = 1
-        for d in dimensions:
-            elements *= d
-        size = elements // kind[1] * kind[2]
+        size = math.prod(dimensions) // kind[1] * kind[2]
         header += text(tensor) + struct.pack(f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, kind[0], offset)
         sizes.append(size)
         offset += size + -size % 32

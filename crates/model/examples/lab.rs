@@ -61,7 +61,7 @@ fn print_times(card: &CudaModel, depth: usize) {
     }
     println!(", logits {:.1}, end {:.1}", ended(ops - 2) - ended(ops - 3), ended(ops - 1) - ended(ops - 2));
     let r = |op: usize, i: usize| t[op * sms * n + i] as f64;
-    let last = t.len() / sms / n - 1;
+    let last = ops - 1;
     let layer = |i: usize| t[(i * each + each) * sms * n + 5] as f64 / 1000.0;
     println!("  layer on block 0: {:.2} us", (layer(23) - layer(3)) / 20.0);
     println!(

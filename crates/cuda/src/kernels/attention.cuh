@@ -86,12 +86,16 @@ __device__ __forceinline__ void fill_near(Near& near, const u32* table, const Sp
     if (threadIdx.x < min(count, NEAR)) near.blocks[threadIdx.x] = table[first + threadIdx.x];
 }
 
-// Where a position of the chunk stands in the cache.
-__device__ __forceinline__ const u16*
-near_by(const Heads& s, const u32* table, const Near& near, const Span& span, u32 position, u32 side) {
+// The cache's block that has a position of the chunk.
+__device__ __forceinline__ u32 block_at(const u32* table, const Near& near, const Span& span, u32 position) {
     u32 at = (position - span.start) / KV_BLOCK;
-    u32 block = at < NEAR ? near.blocks[at] : table[position / KV_BLOCK];
-    return cached_in(s, block, position, side, span.kv_head);
+    return at < NEAR ? near.blocks[at] : table[position / KV_BLOCK];
+}
+
+// Where a position of the chunk stands in the cache.
+__device__ __forceinline__ u16*
+near_by(const Heads& s, const u32* table, const Near& near, const Span& span, u32 position, u32 side) {
+    return cached_in(s, block_at(table, near, span, position), position, side, span.kv_head);
 }
 
 // Of sixteen positions a lane has the keys of 8 i + lane / 4, and the values of 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with
@@ -236,6 +240,14 @@ weigh(const float (*scores)[2], int lane, u32 pass, AttentionShared& shared, Run
     return factor;
 }
 
+__device__ __forceinline__ void scale_sums(Running& r, float factor) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) r.sums[e][i] *= factor;
+    }
+}
+
 // Sixteen positions' values times their weights.
 __device__ __forceinline__ void sum_values(const uint2* values, uint4 own, Running& r) {
     u32 weights[4] = {own.x, own.y, own.z, own.w};
@@ -299,11 +311,7 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
         score(shared, loads.keys, own, span.length, lane, scores);
         float factor = weigh(scores, lane, pass, shared, r);
         if (next < span.end) ask_keys(s, table, near, span, next, loads);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) r.sums[e][i] *= factor;
-        }
+        scale_sums(r, factor);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             u32 at = first + k * UNIT;

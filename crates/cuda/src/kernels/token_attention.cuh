@@ -35,7 +35,7 @@ __device__ __forceinline__ void begin(const Heads& s, const Cache& cache, u32 ma
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
             store_half_head(shared.fresh[side], staged);
-            u16* to = cached_in(s, block_at(cache, position), position, side, span.kv_head);
+            u16* to = near_by(s, cache.table, cache.near, span, position, side);
             store_half_head(to, staged, exchange(position, side));
         }
     }

@@ -40,18 +40,14 @@ __device__ __forceinline__ void tell_place(Cache& cache) {
     barrier_arrive(shared_address(&cache.placed));
 }
 
-__device__ __forceinline__ u32 block_at(const Cache& cache, u32 position) {
-    u32 at = (position - cache.span.start) / KV_BLOCK;
-    return at < NEAR ? cache.near.blocks[at] : cache.table[position / KV_BLOCK];
-}
-
 // `tile` counts a warp's keys and values, sixteen and sixteen.
 __device__ __forceinline__ bool next_kept(Feeder& f, u32 warp, const Stretch& s, const Cache& cache) {
     barrier_wait(shared_address(&cache.placed), 0);
     u32 position = cache.span.start + f.units.tile / 2 * CHUNK_MIN + warp * UNIT;
     if (blockIdx.x >= cache.items || position >= cache.span.end) return false;
     u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
-    f.from = s.weights + block_at(cache, position) * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * HEAD * 2;
+    u32 block = block_at(cache.table, cache.near, cache.span, position);
+    f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * HEAD * 2;
     f.left = UNIT * HEAD * 2, f.stage = KEPT_BYTES, f.units.tile++;
     return true;
 }
@@ -103,12 +99,7 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
             let_go(rings, all[warp]);
             score(shared, keys, own, span.length, lane, scores);
         }
-        float factor = weigh(scores, lane, pass, shared, r);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) r.sums[e][i] *= factor;
-        }
+        scale_sums(r, weigh(scores, lane, pass, shared, r));
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_STAGES;

@@ -138,7 +138,7 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
     for (u32 group = own / WARP; group < used << fold; group += PRODUCT_WARPS) {
         u32 visit = group >> fold, row = (group & ((1 << fold) - 1)) * 8 + own % WARP / 4, tile = min(row, rows - 1) / 4;
         const float* parts = partial + ((tile * used + visit) * job.slices + quarter) * 4 + row % 4;
-        float sum = collected_row(parts, job.slices, quarter);
+        float sum = collected_rows<1>(parts, 0, job.slices, quarter).of[0];
         if (quarter == 0 && row < rows) weighted[visit * rows + row] = __fmul_rn(choice.shares[visit], sum);
     }
     together();

@@ -136,20 +136,36 @@ __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Inp
     }
 }
 
+// Sums of N rows whose parts stand `apart`: the gate's and up's, or one.
+template <int N>
+struct Sums {
+    float of[N];
+};
+
 // The same as `collected`, by four lanes, all of which get it: every fourth part from `own` on. Four at a time, zeros where
 // there are none.
-__device__ __forceinline__ float collected_row(const float* own, u32 slices, u32 quarter) {
-    float sum = 0.0f;
+template <int N>
+__device__ __forceinline__ Sums<N> collected_rows(const float* own, u32 apart, u32 slices, u32 quarter) {
+    Sums<N> sums = {};
 #pragma unroll 1
     for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
-        float v[4];
+        float v[N][4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = s + 4 * i < slices ? own[16 * i] : 0.0f;
+        for (int n = 0; n < N; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) sum += v[i];
+            for (int i = 0; i < 4; i++) v[n][i] = s + 4 * i < slices ? own[16 * i + n * apart] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+#pragma unroll
+            for (int n = 0; n < N; n++) sums.of[n] += v[n][i];
+        }
     }
-    sum += __shfl_xor_sync(FULL, sum, 1);
-    return sum + __shfl_xor_sync(FULL, sum, 2);
+#pragma unroll
+    for (int n = 0; n < N; n++) sums.of[n] += __shfl_xor_sync(FULL, sums.of[n], 1);
+#pragma unroll
+    for (int n = 0; n < N; n++) sums.of[n] += __shfl_xor_sync(FULL, sums.of[n], 2);
+    return sums;
 }
 
 // The best of a block's logits.
@@ -175,23 +191,6 @@ struct Room {
     float* partial;
     float* norm;
 };
-
-// The same of a row of the gate and of the row of up that belongs to it.
-__device__ __forceinline__ float2 collected_rows(const float* own, u32 second, u32 slices, u32 quarter) {
-    float sum = 0.0f, other = 0.0f;
-#pragma unroll 1
-    for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
-        float v[4], w[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = s + 4 * i < slices ? own[16 * i] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; i++) w[i] = s + 4 * i < slices ? own[16 * i + second] : 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; i++) sum += v[i], other += w[i];
-    }
-    sum += __shfl_xor_sync(FULL, sum, 1), other += __shfl_xor_sync(FULL, other, 1);
-    return make_float2(sum + __shfl_xor_sync(FULL, sum, 2), other + __shfl_xor_sync(FULL, other, 2));
-}
 
 // What the end of a product needs, also worked out early. Four lanes have a row, or one where it has one sum.
 struct Ending {
@@ -226,10 +225,10 @@ __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squar
         if (whole) {
             value += e.parts[0], up += e.parts[e.second];
         } else if (e.second) {
-            float2 both = collected_rows(e.parts, e.second, e.slices, quarter);
-            value = both.x, up = both.y;
+            Sums<2> both = collected_rows<2>(e.parts, e.second, e.slices, quarter);
+            value = both.of[0], up = both.of[1];
         } else {
-            value = collected_row(e.parts, e.slices, quarter);
+            value = collected_rows<1>(e.parts, 0, e.slices, quarter).of[0];
         }
         if (e.row < e.rows && quarter == 0) {
             if (e.second) value = silu(value) * up;

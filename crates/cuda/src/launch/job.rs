@@ -7,6 +7,7 @@ use crate::memory::Plain;
 pub(super) const STAGE_BYTES: usize = 2560;
 /// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
 pub(super) const WIDTH_MAX: usize = 3;
+
 /// `Job` in `kernels/token_phase.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -67,10 +68,24 @@ unsafe impl Plain for JobBlock {}
 // SAFETY: numbers without padding.
 unsafe impl Plain for StretchBlock {}
 
-/// A block's tiles, the first and how many, where no block has more than an even share rounded up. What that leaves over
-/// is spared the first blocks, `light` of them before all others and down to `least`: attention over few positions is theirs,
+/// Tiles `first..first + count` of something.
+pub(super) struct Tiles {
+    pub first: u32,
+    pub count: u32,
+}
+
+/// The share of one of `blocks` blocks.
+pub(super) fn share(tiles: u32, own: u32, blocks: u32) -> Tiles {
+    if own >= blocks {
+        return Tiles { first: 0, count: 0 };
+    }
+    let first = tiles * own / blocks;
+    Tiles { first, count: tiles * (own + 1) / blocks - first }
+}
+
+/// A share where no block has more than an even one rounded up. What that leaves over is spared the first blocks, `light` of them before all others and down to `least`: attention over few positions is theirs,
 /// and their rings hold keys and values meanwhile.
-pub(super) fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least: u32) -> (u32, u32) {
+pub(super) fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least: u32) -> Tiles {
     let (each, light) = (tiles.div_ceil(blocks), light.clamp(1, blocks.div_ceil(2)));
     let spared = (each * blocks - tiles) / light;
     let spared = spared.min(each - least);
@@ -78,13 +93,22 @@ pub(super) fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least:
     let count = |block: u32| {
         if block < light { each - spared } else { each - u32::from(block - light < rest) }
     };
-    let first = (0..own).map(count).sum();
-    (first, count(own))
+    Tiles { first: (0..own).map(count).sum(), count: count(own) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_groups_of_warps_where_all_parts_have_one() {
+        // Gate of the 1.5B, its down, and that of the 7B.
+        for (supers, chunk, expected) in [(6, 576, (2, 8, 2304)), (35, 848, (12, 1, 2544)), (74, 848, (25, 0, 2544))] {
+            let mut stretch = StretchBlock { tiles: 7, ..StretchBlock::default() };
+            stretch.deal(supers, WIDTH_MAX, chunk);
+            assert_eq!((stretch.parts, stretch.groups, stretch.stage), expected, "{supers} super-blocks");
+        }
+    }
 
     #[test]
     fn uneven_shares_are_everything_and_none_is_larger() {
@@ -93,14 +117,14 @@ mod tests {
                 let blocks = u32::min(blocks, tiles);
                 let mut next = 0;
                 for own in 0..blocks {
-                    let (first, count) = uneven_share(tiles, blocks, own, light, least);
+                    let Tiles { first, count } = uneven_share(tiles, blocks, own, light, least);
                     assert!(first == next && (least..=tiles.div_ceil(blocks)).contains(&count));
                     next = first + count;
                 }
                 assert_eq!(next, tiles, "{tiles} tiles on {blocks} blocks");
             }
         }
-        assert_eq!(uneven_share(2240, 132, 0, 2, 1), (0, 15));
-        assert_eq!(uneven_share(2240, 132, 131, 2, 1), (2223, 17));
+        let of = |own| uneven_share(2240, 132, own, 2, 1);
+        assert_eq!([(of(0).first, of(0).count), (of(131).first, of(131).count)], [(0, 15), (2223, 17)]);
     }
 }

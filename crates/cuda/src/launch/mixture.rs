@@ -3,7 +3,7 @@
 //! Which experts these are is known on the card only. So a block's work is cut up for a place among the chosen, not for an
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
-use super::job::{JobBlock, STAGE_BYTES, StretchBlock, WIDTH_MAX};
+use super::job::{JobBlock, STAGE_BYTES, StretchBlock, Tiles, WIDTH_MAX, share};
 use super::script::{INPUT_BYTES, Mark, Script, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
@@ -141,21 +141,6 @@ impl Script {
         self.push(MIX, read, written, Work::Mixture(mixture, Ends { input: gated, output: x }), &params);
         Ok(())
     }
-}
-
-/// Tiles `first..first + count` of something.
-struct Tiles {
-    first: u32,
-    count: u32,
-}
-
-/// The share of one of `blocks` blocks.
-fn share(tiles: u32, own: u32, blocks: u32) -> Tiles {
-    if own >= blocks {
-        return Tiles { first: 0, count: 0 };
-    }
-    let first = tiles * own / blocks;
-    Tiles { first, count: tiles * (own + 1) / blocks - first }
 }
 
 impl Mixture {

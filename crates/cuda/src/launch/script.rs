@@ -4,7 +4,7 @@
 //! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
 //! reads was written.
 
-use super::job::{JobBlock, STAGE_BYTES, StretchBlock, WIDTH_MAX, uneven_share};
+use super::job::{JobBlock, STAGE_BYTES, StretchBlock, Tiles, WIDTH_MAX, share, uneven_share};
 use super::mixture::{Ends, Mixture};
 use super::{KernelsOptions, SPLITS};
 use crate::arguments::*;
@@ -284,10 +284,10 @@ impl Phase {
         if own >= s.blocks {
             return (job, stretch);
         }
-        let (first, tiles) = match self.kind {
+        let Tiles { first, count: tiles } = match self.kind {
             ADD => uneven_share(s.tiles, s.blocks, own, self.attending, 0),
             GATE => uneven_share(s.tiles, s.blocks, own, self.attending, 1),
-            _ => (s.tiles * own / s.blocks, s.tiles * (own + 1) / s.blocks - s.tiles * own / s.blocks),
+            _ => share(s.tiles, own, s.blocks),
         };
         if tiles == 0 {
             return (job, stretch);
@@ -369,7 +369,7 @@ mod tests {
                 let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
                 bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
                 assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= STAGE_BYTES);
-                assert!(stretch.parts * stretch.width >= stretch.supers);
+                assert!(stretch.parts * stretch.width >= stretch.supers && stretch.groups > 0);
             }
             assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
             for format in [Format::Q4_K, Format::Q6_K] {

@@ -91,6 +91,7 @@ impl CudaModel {
         let gguf = Gguf::open(path)?;
         let config = Config::new(&gguf, options.config)?;
         let device = Device::open(options.card)?;
+        // Saved blocks of other orders of elements (`exchange` in the crate's `kernels/heads.cuh`) are not read.
         let identity = fingerprint(&gguf, &("cuda, turned", config.kv_heads, config.head), &config);
         let source = FileSource::new(path, &gguf, &device, options.threads);
         CudaModel::build(config, options, device.clone(), &source, identity)
