@@ -2,7 +2,7 @@
 //!
 //! The writer writes what it is told, also what a reader must refuse: names may repeat and data may have any length.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use model::gguf::{ALIGNMENT_DEFAULT, Array, Format, StringArray, Value};
@@ -86,6 +86,19 @@ impl GgufWriter {
     /// The whole file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
+        self.write_to(&mut out).expect("memory takes everything");
+        out
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = io::BufWriter::new(std::fs::File::create(path)?);
+        self.write_to(&mut file)?;
+        file.flush()
+    }
+
+    fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut out = Vec::new();
         out.extend_from_slice(b"GGUF");
         out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&(self.tensors.len() as u64).to_le_bytes());
@@ -103,16 +116,15 @@ impl GgufWriter {
             out.extend_from_slice(&offset.to_le_bytes());
             offset += (tensor.data.len() as u64).next_multiple_of(self.alignment);
         }
+        to.write_all(&out)?;
+        let mut written = out.len();
         for tensor in &self.tensors {
-            out.resize(out.len().next_multiple_of(self.alignment as usize), 0);
-            out.extend_from_slice(&tensor.data);
+            let gap = written.next_multiple_of(self.alignment as usize) - written;
+            to.write_all(&vec![0; gap])?;
+            to.write_all(&tensor.data)?;
+            written += gap + tensor.data.len();
         }
-        out
-    }
-
-    /// Writes the file.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.bytes())
+        Ok(())
     }
 }
 
