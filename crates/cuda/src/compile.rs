@@ -13,13 +13,13 @@ use std::sync::OnceLock;
 /// Compiled kernels kept on disk; one is about 100 kB.
 const KEPT_MAX: usize = 128;
 
+const PTX: &str = include_str!("kernels/ptx.cuh");
 const COMMON: &str = include_str!("kernels/common.cuh");
 const FORMATS: &str = include_str!("kernels/formats.cuh");
 const HEADS: &str = include_str!("kernels/heads.cuh");
 const PRODUCT: &str = include_str!("kernels/product.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
-const TENSOR: &str = include_str!("kernels/tensor.cuh");
 const UNITS: &str = include_str!("kernels/units.cuh");
 const SEVERAL: &str = include_str!("kernels/several.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
@@ -86,21 +86,21 @@ impl Source {
 
     fn parts(self) -> &'static [&'static str] {
         match self {
-            Source::Product => &[COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Several => &[COMMON, FORMATS, PRODUCT, TENSOR, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
-            Source::Attention => &[COMMON, HEADS, TENSOR, ATTENTION, include_str!("kernels/attention.cu")],
-            Source::Heads => &[COMMON, HEADS, include_str!("kernels/heads.cu")],
+            Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
+            Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
+            Source::Attention => &[PTX, COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Heads => &[PTX, COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => {
-                &[COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
+                &[PTX, COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
             }
-            Source::Gemm => &[COMMON, FORMATS, TENSOR, include_str!("kernels/gemm.cu")],
-            Source::Flash => &[COMMON, HEADS, TENSOR, include_str!("kernels/flash.cu")],
+            Source::Gemm => &[PTX, COMMON, FORMATS, include_str!("kernels/gemm.cu")],
+            Source::Flash => &[PTX, COMMON, HEADS, include_str!("kernels/flash.cu")],
             Source::Token => &[
+                PTX,
                 COMMON,
                 FORMATS,
                 PRODUCT,
                 HEADS,
-                TENSOR,
                 ATTENTION,
                 ROWS,
                 ROUTE,

@@ -16,6 +16,9 @@ use kernels::cases::{Case, floats, normalised_error, random_weights};
 use kernels::kv::BLOCK;
 use kernels::{Format, KvType, Runtime, Shape};
 
+/// Rows for each multiprocessor with which the partial sums of 2,560 columns are no longer kept apart.
+const MANY_ROWS: usize = 272;
+
 /// How one case went.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -127,7 +130,8 @@ impl Test<'_> {
         for &format in &self.options.formats {
             // One slice per super-block; then, with many rows over long columns, one slice in all.
             self.several(format, (512, 768), outcomes)?;
-            self.several(format, (43_520, 2560), outcomes)?;
+            let many = self.options.multiprocessors * MANY_ROWS;
+            self.several(format, (many, 2560), outcomes)?;
             // Rows that end within a super-block, as the smallest models have them.
             if format.block_elements() == 32 {
                 self.several(format, (512, 576), outcomes)?;

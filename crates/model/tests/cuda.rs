@@ -1,11 +1,14 @@
 //! The decoder on a card against the decoder on the CPU, and the promises of the backend seam, on tiny models of every
-//! architecture and format. Without a card these tests print why they did nothing.
+//! architecture and format. Without a card the emulated one takes its place, with the kernels as they are; what would take that one
+//! too long it prints and leaves out.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::cases::normalised_error;
 use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
+use std::path::Path;
+use testkit::card;
 use testkit::models::{Tiny, VOCAB};
 
 /// Normalised error of all logits of a prompt. Rounding activations to 8 bits makes last-bit differences grow to about
@@ -13,11 +16,50 @@ use testkit::models::{Tiny, VOCAB};
 /// them, which is as far again.
 const BOUND: f32 = 0.04;
 
-const FORMATS: [Format; 8] =
-    [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K];
+const CASES: [(&str, Format); 10] = [
+    ("qwen2", Format::Q4_K),
+    ("qwen3", Format::Q4_K),
+    ("llama", Format::Q6_K),
+    ("llama", Format::Q4_1),
+    ("llama", Format::Q4_0),
+    ("llama", Format::Q5_0),
+    ("llama", Format::Q5_1),
+    ("llama", Format::Q8_0),
+    ("llama", Format::Q4_K),
+    ("llama", Format::Q5_K),
+];
 
 /// Wide enough for single rows to be one kernel, on a card with at most 192 multiprocessors.
 const WIDE: usize = 768;
+
+/// The other tests of this file on an emulated card, where there is no other.
+#[test]
+fn all_of_this_holds_on_an_emulated_card() {
+    if ::cuda::Device::count().is_ok() {
+        return println!("skipped: there is a card, emulated or not");
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-card");
+    let Some(mut child) = card::emulated(&std::env::current_exe().unwrap(), &folder) else { return };
+    // An emulated card uses all cores by itself.
+    let output = child.args(["--test-threads", "1", "--nocapture"]).output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{text}");
+    assert!(output.status.success(), "on an emulated card: {text}\n{errors}");
+    assert!(!text.contains("no NVIDIA driver"), "the emulated card was not found");
+}
+
+/// Whether the card is an emulated one, which takes a tenth of a second for a token of the smallest model.
+fn is_emulated() -> bool {
+    ::cuda::Device::open(0).is_ok_and(|device| device.facts().name == card::EMULATED)
+}
+
+/// All of them, or on an emulated card the first few.
+fn few<T: Clone>(all: &[T], few: usize) -> Vec<T> {
+    if is_emulated() {
+        println!("skipped: {} of {} cases, which would take an emulated card too long", all.len() - few, all.len());
+    }
+    all[..if is_emulated() { few } else { all.len() }].to_vec()
+}
 
 /// Both models of a file, or nothing when there is no card.
 fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
@@ -59,8 +101,7 @@ fn read(model: &mut dyn Backend, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
 #[test]
 fn every_architecture_and_format_agrees_with_the_cpu() {
     let prompt = tokens(100);
-    let formats = FORMATS.map(|format| ("llama", format)).into_iter();
-    for (architecture, format) in formats.chain(["qwen2", "qwen3"].map(|a| (a, Format::Q4_K))) {
+    for (architecture, format) in few(&CASES, 4) {
         let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, feed_forward: WIDE, ..Tiny::default() })
         else {
             return;
@@ -89,7 +130,7 @@ fn scaled_positions_agree_with_the_cpu() {
 #[test]
 fn experts_agree_with_the_cpu() {
     let prompt = tokens(100);
-    for format in [Format::Q4_K, Format::Q6_K, Format::Q5_0] {
+    for format in few(&[Format::Q4_K, Format::Q6_K, Format::Q5_0], 1) {
         let tiny = Tiny { architecture: "qwen3moe", format, ..Tiny::default() };
         let Some((mut cpu, mut card)) = load(&tiny) else { return };
         let expected = read(&mut cpu, &prompt, &[100]);
@@ -115,7 +156,7 @@ fn cutting_steps_through_experts_changes_no_bit() {
 
 #[test]
 fn cutting_short_steps_changes_no_bit_and_neither_does_cutting_long_ones() {
-    for feed_forward in [512, WIDE] {
+    for feed_forward in few(&[WIDE, 512], 1) {
         cutting_changes_no_bit(feed_forward);
     }
 }
@@ -142,6 +183,9 @@ fn cutting_changes_no_bit(feed_forward: usize) {
 fn real_shapes_give_equal_bits_for_any_number_of_rows() {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
         return println!("skipped: {error}");
+    }
+    if is_emulated() {
+        return println!("skipped: real shapes, which would take an emulated card too long");
     }
     let options = CudaOptions { card: 0, kv_tokens: 4096, config: ConfigOptions::default(), threads: 2, times: false };
     for (name, layers) in [("qwen2.5-coder-0.5b", 24), ("qwen2.5-coder-1.5b", 4)] {

@@ -1,8 +1,9 @@
 //! What tests of several crates share. Production code never depends on this crate.
 //!
 //! [`gguf`] writes small GGUF files; [`toy::ToyBackend`] stands in for a model wherever tokens and KV blocks are enough;
-//! [`chat`] makes it one that can be talked with.
+//! [`chat`] makes it one that can be talked with; [`card`] is a card where there is none.
 
+pub mod card;
 pub mod chat;
 pub mod gguf;
 pub mod models;

@@ -179,7 +179,7 @@ struct Running {
 
 // Four warps wait for each other.
 __device__ __forceinline__ void quad_together() {
-    asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory");
+    wait_together(2 + threadIdx.x / 128, 128);
 }
 
 // Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each

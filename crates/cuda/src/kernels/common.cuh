@@ -1,36 +1,9 @@
-// What every kernel shares: number conversions, asynchronous copies, and the order between dependent kernels.
-//
-// NVRTC has no system headers, so half precision goes through PTX here and nothing is included.
-
-typedef signed char i8;
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+// What every kernel shares: rounding of what is handed on, sums of parts, sums and maxima of a warp.
 
 #define WARP 32
 #define FULL 0xffffffffu
 #define SUPER 256
 #define KV_BLOCK 32
-
-__device__ __forceinline__ float half_to_float(u16 h) {
-    float f;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
-    return f;
-}
-
-__device__ __forceinline__ u16 float_to_half(float f) {
-    u16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
-    return h;
-}
-
-// Two halves in a word, `low` in the low half.
-__device__ __forceinline__ u32 pack_halves(float low, float high) {
-    u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
 
 __device__ __forceinline__ float2 unpack_halves(u32 both) {
     return make_float2(half_to_float((u16)both), half_to_float((u16)(both >> 16)));
@@ -69,50 +42,10 @@ __device__ __forceinline__ float silu(float x) {
 // All warps that compute wait for each other. Where others feed them (`token.cu`) those are not waited for.
 __device__ __forceinline__ void together() {
 #ifdef FEEDERS
-    asm volatile("bar.sync 1, 512;" ::: "memory");
+    wait_together(1, 512);
 #else
     __syncthreads();
 #endif
-}
-
-// Waits until the kernel before this one has ended and its writes are visible. Whatever a kernel reads that an earlier
-// kernel of the same step wrote must be read after this; weights may be read before. Pointers to such data are never
-// `__restrict__`, because the compiler would then be free to read them earlier.
-__device__ __forceinline__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// Lets the next kernel's blocks start beside this kernel's: they fetch their first weights and wait.
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ u32 shared_address(const void* p) {
-    return (u32)__cvta_generic_to_shared(p);
-}
-
-__device__ __forceinline__ void copy_16(u32 to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-// The same, with zeros where there is nothing to copy.
-__device__ __forceinline__ void copy_16_or_zero(u32 to, const void* from, bool exists) {
-    int bytes = exists ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-__device__ __forceinline__ void copies_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until at most N of the committed groups are still under way.
-template <int N>
-__device__ __forceinline__ void copies_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 __device__ __forceinline__ float warp_sum(float x) {

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     const float* router = p.router + (u64)expert * p.columns;
     let_next_start();
     if (expert < p.count) {
-        for (u32 c = lane * 32; c < p.columns; c += WARP * 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(router + c));
+        for (u32 c = lane * 32; c < p.columns; c += WARP * 32) prefetch_line(router + c);
     }
     wait_for_previous();
     if (expert < p.count) {

@@ -11,22 +11,7 @@
 // never four writes behind: a program is only made where every block reads the residual stream in every layer.
 
 __device__ __forceinline__ void put(u32* to, float value, u32 mark) {
-    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(__float_as_uint(rounded(value)) | mark) : "memory");
-}
-
-__device__ __forceinline__ u32 look(const u32* at) {
-    u32 word;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
-    return word;
-}
-
-__device__ __forceinline__ uint4 look_4(const u32* at) {
-    uint4 w;
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-                 : "l"(at)
-                 : "memory");
-    return w;
+    store_relaxed(to, __float_as_uint(rounded(value)) | mark);
 }
 
 __device__ __forceinline__ float value_of(u32 word) {
@@ -35,7 +20,7 @@ __device__ __forceinline__ float value_of(u32 word) {
 
 // What was seen at `at`, or what is seen there later.
 __device__ __forceinline__ float settle(u32 seen, const u32* at, u32 mark) {
-    while ((seen & 3) != mark) seen = look(at);
+    while ((seen & 3) != mark) seen = load_relaxed(at);
     return value_of(seen);
 }
 
@@ -45,7 +30,7 @@ struct Eight {
 };
 
 __device__ __forceinline__ Eight look_8(const u32* own) {
-    return {look_4(own), look_4(own + 4)};
+    return {load_relaxed_4(own), load_relaxed_4(own + 4)};
 }
 
 // Zero where all have their mark.

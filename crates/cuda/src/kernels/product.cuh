@@ -145,13 +145,6 @@ __device__ __forceinline__ void prepare(const Product& p, bool wide, Quantised x
     __syncthreads();
 }
 
-// Four unsigned times four signed bytes.
-__device__ __forceinline__ int dp4a_unsigned(u32 a, u32 b, int sum) {
-    int result;
-    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
-    return result;
-}
-
 // The sums of a block's halves, elements 0 .. 15 times `a` and 16 .. 31 times `c`.
 template <bool RAISED>
 __device__ __forceinline__ int2 multiply_halves(const Block& b, uint4 a, uint4 c) {

@@ -59,73 +59,6 @@ __device__ __forceinline__ Units units_of(const Stretch& s, u32 warp) {
     return {part, first - part * tiles, 1, each + (warp < more)};
 }
 
-// The lane's number, as something the compiler keeps instead of reading it from a slow register again and again.
-__device__ __forceinline__ u32 own_lane() {
-    u32 lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
-}
-
-// The thread's number, read anew: what is worked out from it is not kept from before, where registers are scarce.
-__device__ __forceinline__ u32 own_thread() {
-    u32 thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-}
-
-__device__ __forceinline__ void barrier_init(u32 barrier, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
-__device__ __forceinline__ void barrier_arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-__device__ __forceinline__ void barrier_expect(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-// Whether the phase of this parity has passed. A barrier that is new has passed the phase of parity one.
-__device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
-    u32 passed;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                 : "=r"(passed)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return passed;
-}
-
-__device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra WAIT;\n}"
-                 ::"r"(barrier), "r"(parity)
-                 : "memory");
-}
-
-// Asks the copy engine; `full` is told how many bytes arrived.
-__device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 full, u64 policy) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-                 ::"r"(to), "l"(from), "r"(bytes), "r"(full), "l"(policy)
-                 : "memory");
-}
-
-// The same, no further than into the second-level cache.
-__device__ __forceinline__ void foresee(const void* from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
-// Weights pass through the second-level cache once; keys, values and results should stay there instead.
-__device__ __forceinline__ u64 pass_through() {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-__device__ __forceinline__ u64 keep_near() {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 // Where a ring's feeder stands: pieces of memory equally far from each other.
 struct Feeder {
     const u8* from;
@@ -136,18 +69,6 @@ struct Feeder {
     u32 phase;
     Units units;           // What comes after these pieces.
 };
-
-// How many phases' weights are known; the rest depend on a choice. Written by whoever chooses, after what it wrote to
-// their stretches.
-__device__ __forceinline__ void know(u32 known, u32 count) {
-    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(known), "r"(count) : "memory");
-}
-
-__device__ __forceinline__ u32 is_known(u32 known) {
-    u32 count;
-    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(count) : "r"(known) : "memory");
-    return count;
-}
 
 // In `token_cache.cuh`: goes on to the next sixteen keys or values of a warp.
 struct Cache;
@@ -218,7 +139,7 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
 #pragma unroll 1
         while (more) {
             if (!f.left) {
-                u32 until = MIXED ? is_known(known) : count;
+                u32 until = MIXED ? load_acquire_shared(known) : count;
                 bool found = next_pieces(f, warp, stretches, until, cache);
                 more = found || until < count;
                 if (!found) break;

@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     float v[8], w[8], sum = 0.0f, total = 0.0f;
     let_next_start();
 #if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;");
+    cluster_begun();
 #endif
     load_8(p.norm, own * SUPER + lane * 8, p.columns, w);
     wait_for_previous();
@@ -91,13 +91,9 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     }
 #if __CUDA_ARCH__ >= 900
     // All blocks have begun; now each writes into the shared memory of all.
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (own < p.supers && lane < blocks) {
-        u32 there;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(squares + own)), "r"(lane));
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(sum) : "memory");
-    }
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    cluster_wait();
+    if (own < p.supers && lane < blocks) cluster_store(shared_address(squares + own), lane, sum);
+    cluster_together();
     if (own >= p.supers) return;
     for (u32 i = lane; i < p.supers; i += WARP) total += squares[i];
     finish_super(p, row, own, v, row_scale(warp_sum(total), p.columns, p.epsilon), w);

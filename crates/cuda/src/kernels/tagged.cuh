@@ -3,14 +3,7 @@
 // what stands in the place of a part may be arbitrarily old.
 
 __device__ __forceinline__ void put_tagged(u64* to, float value, u32 tag) {
-    u64 both = (u64)tag << 32 | __float_as_uint(value);
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(both) : "memory");
-}
-
-__device__ __forceinline__ u64 look_tagged(const u64* at) {
-    u64 both;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both) : "l"(at) : "memory");
-    return both;
+    store_relaxed(to, (u64)tag << 32 | __float_as_uint(value));
 }
 
 __device__ __forceinline__ bool is_from(u64 both, u32 tag) {

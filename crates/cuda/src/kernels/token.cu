@@ -77,18 +77,15 @@ __device__ __forceinline__ void embed_handed(const Embed& p, u32 token, u32* out
 __device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
     together();
     // The barrier above orders the writes of all threads before this one's release.
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counters) : "memory");
+    if (threadIdx.x == 0) count_release(counters);
     if (blockIdx.x != 0) return;
     if (threadIdx.x == 0) {
-        u32 seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counters) : "memory");
-        } while (seen != target);
+        while (load_acquire(counters) != target) {}
     }
     together();
     if (kind == OP_PLAIN) {
         for (u32 e = threadIdx.x; e < op.plain.columns; e += PRODUCT_THREADS) {
-            op.plain.output[e] = value_of(look(op.plain.input + e));
+            op.plain.output[e] = value_of(load_relaxed(op.plain.input + e));
         }
     } else if (threadIdx.x < WARP) {
         u64 best = best_candidate(op.pick, 0, threadIdx.x, WARP);
@@ -111,9 +108,7 @@ __device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32
 
 // Worked out anew wherever it is used: kept through everything else it would go to memory.
 __device__ __forceinline__ Stretch* stretches_at(u8* shared, const Token& p) {
-    u32 at;
-    asm volatile("mov.u32 %0, %1;" : "=r"(at) : "r"(p.stretches_offset));
-    return (Stretch*)(shared + at);
+    return (Stretch*)(shared + anew(p.stretches_offset));
 }
 
 extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token(const __grid_constant__ Token p) {
@@ -138,14 +133,12 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u32 i = own - PRODUCT_WARPS * DEPTH;
         barrier_init(shared_address(entry_full + i), 1), barrier_init(shared_address(entry_empty + i), PRODUCT_WARPS);
     }
-    // The copy engine must see the barriers too.
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    barriers_ready();
     copies_commit();
     copies_wait<0>();
     __syncthreads();
     if (warp >= PRODUCT_WARPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        fewer_registers<32>();
         // Nothing that is fetched depends on the step before.
         u32 feeder = warp - PRODUCT_WARPS;
         if (feeder < WEIGHT_FEEDERS) {
@@ -158,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         }
         return;
     }
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    more_registers<112>();
     wait_for_previous();
     u32 lane = own_lane();
     if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0, 0, 0};

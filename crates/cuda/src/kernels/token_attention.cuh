@@ -10,7 +10,7 @@ __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
     do {
         apart = 0;
 #pragma unroll
-        for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? look(head + i * WARP + lane) : mark;
+        for (int i = 0; i < HEAD_EACH; i++) seen[i] = i * WARP + lane < HEAD ? load_relaxed(head + i * WARP + lane) : mark;
 #pragma unroll
         for (int i = 0; i < HEAD_EACH; i++) apart |= (seen[i] ^ mark) & 3;
     } while (apart);
@@ -59,9 +59,9 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
     bool stale;
     do {
         u64 none = (u64)tag << 32;
-        largest = h < GROUP ? look_tagged(statistics) : none, total = h < GROUP ? look_tagged(statistics + 1) : none;
+        largest = h < GROUP ? load_relaxed(statistics) : none, total = h < GROUP ? load_relaxed(statistics + 1) : none;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? look_tagged(place(own + i * 512)) : none;
+        for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? load_relaxed(place(own + i * 512)) : none;
         stale = !is_from(largest, tag) || !is_from(total, tag);
 #pragma unroll
         for (int i = 0; i < EACH; i++) stale |= !is_from(seen[i], tag);

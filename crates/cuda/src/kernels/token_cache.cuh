@@ -36,7 +36,7 @@ __device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
 
 // Tells the feeders, after a barrier. What the step before wrote to the cache is there for the copy engine too.
 __device__ __forceinline__ void tell_place(Cache& cache) {
-    asm volatile("fence.proxy.async;" ::: "memory");
+    show_copy_engine();
     barrier_arrive(shared_address(&cache.placed));
 }
 

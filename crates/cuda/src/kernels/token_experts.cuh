@@ -90,7 +90,7 @@ choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch
         u64 seen[EACH];
         stale = false;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) seen[i] = lane + i * WARP < count ? look_tagged(own + i * WARP) : (u64)tag << 32;
+        for (int i = 0; i < EACH; i++) seen[i] = lane + i * WARP < count ? load_relaxed(own + i * WARP) : (u64)tag << 32;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             stale |= !is_from(seen[i], tag);
@@ -110,7 +110,7 @@ choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch
     }
     if (lane == 0) choice.used = used, choice.down.supers = p.down_supers, stretch[1].second = (const u8*)&choice.down;
     __syncwarp();
-    if (lane == 0) know(shared_address(&choice.known), p.known);
+    if (lane == 0) store_release_shared(shared_address(&choice.known), p.known);
     // Nobody needs the shares before the end of the next phase.
     choice.shares[lane] = share_of(score_of(choice.list[lane].y), lane < used);
 }
@@ -120,7 +120,7 @@ __device__ __forceinline__ void
 token_choose(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch, u32 tag, u64* times) {
     if (threadIdx.x >= WARP) return;
     if (!job.chooses) {
-        if (threadIdx.x == 0) know(shared_address(&choice.known), p.known);
+        if (threadIdx.x == 0) store_release_shared(shared_address(&choice.known), p.known);
     } else if (p.count <= 4 * WARP) {
         choose_tagged<4>(job, p, choice, stretch, tag, times);
     } else {
@@ -145,7 +145,7 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
 #pragma unroll 1
     for (u32 row = own / 4; row < rows && quarter == 0; row += PRODUCT_THREADS / 4) {
         u32* out = job.output + job.place + row;
-        float value = settle(row == own / 4 ? own_before : look(out), out, (mark + 3) & 3);
+        float value = settle(row == own / 4 ? own_before : load_relaxed(out), out, (mark + 3) & 3);
 #pragma unroll 8
         for (u32 visit = 0; visit < used; visit++) value = weighted[visit * rows + row] + value;
         put(out, value, mark);

@@ -64,9 +64,7 @@ __device__ __forceinline__ u32 output_mark(const Job& job, u32 launches) {
 // Clock readings of a phase: begun, asked for the input, input seen, input ready, sums done, all done.
 #ifdef TIMES
 __device__ __forceinline__ void note(u64* times, u32 which) {
-    if (threadIdx.x != 0) return;
-    // The same clock on all multiprocessors, in nanoseconds.
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(times[which]));
+    if (threadIdx.x == 0) times[which] = clock_ns();
 }
 #else
 __device__ __forceinline__ void note(u64*, u32) {}

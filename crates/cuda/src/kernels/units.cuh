@@ -122,19 +122,6 @@ __device__ __forceinline__ void unpack_scales(const u8* stage, float4* scales, i
 #define COUNTING 0x4b400000
 #define COUNTING_VALUE 12582912.0f
 
-__device__ __forceinline__ void multiply_32(int* c, const u32* a, uint2 b) {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
-}
-
-__device__ __forceinline__ void multiply_16(int* c, u32 a0, u32 a1, u32 b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(a1), "r"(b));
-}
-
 // The sixteen rows' 32 weights of one block as signed bytes, from nibbles and this lane's share of their high bits.
 template <int F>
 __device__ __forceinline__ void unpack_weights(u32* a, u32 first, u32 second, uint2 high_first, uint2 high_second, int t) {
