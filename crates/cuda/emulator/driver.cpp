@@ -6,6 +6,8 @@
 //
 //   EMULATED_CARD_BLOCKS   multiprocessors (24)
 //   EMULATED_CARD_SEED     what chance begins with (1); see `chance` in `fibers.hpp`
+//   EMULATED_CARD_RACES    1: look for hazards in shared memory (`races.hpp`); ten times slower. 2: and find some, as if barriers of
+//                          threads ordered nothing
 
 #include <atomic>
 #include <condition_variable>
@@ -239,12 +241,13 @@ static std::string read_file(const std::string& path) {
 // A preprocessed source as the host's compiler takes it: dynamic shared memory is an array like any other, and every kernel has an
 // entry that takes its parameter by address.
 static std::string for_host(const std::string& text) {
-    std::regex dynamic("extern static __attribute__\\(\\(aligned\\(\\d+\\)\\)\\) u8 (\\w+)\\[\\];");
+    std::regex dynamic("extern static(?: __attribute__\\(\\(section\\(\"\\w+\"\\)\\)\\))? __attribute__\\(\\(aligned\\(\\d+\\)\\)\\) u8 (\\w+)\\[\\];");
     std::regex kernel("extern \"C\" __attribute__\\(\\(used\\)\\) void\\s+(\\w+)\\(const\\s+(\\w+) p\\) \\{");
     std::set<std::string> arrays;
+    const char* section = setting("EMULATED_CARD_RACES", 0) ? "__attribute__((section(\"block_shared\"))) " : "";
     std::ostringstream end;
     for (std::sregex_iterator i(text.begin(), text.end(), dynamic), none; i != none; ++i) {
-        if (arrays.insert((*i)[1]).second) end << "alignas(128) u8 " << (*i)[1] << "[" << SHARED_MAX << "];\n";
+        if (arrays.insert((*i)[1]).second) end << section << "alignas(128) u8 " << (*i)[1] << "[" << SHARED_MAX << "];\n";
     }
     for (std::sregex_iterator i(text.begin(), text.end(), kernel), none; i != none; ++i) {
         std::string name = (*i)[1], type = (*i)[2], shown = "extern \"C\" [[gnu::visibility(\"default\")]] ";
@@ -258,8 +261,9 @@ extern "C" {
 
 int nvrtcVersion(int* major, int* minor) {
     // Other words of this emulator make other code: the version names what is kept on disk.
-    size_t hash = std::hash<std::string>()(read_file(EMULATOR "/emulated.hpp") + read_file(EMULATOR "/fibers.hpp"));
-    *major = 0, *minor = (int)(hash & 0x7fffffff);
+    size_t hash = std::hash<std::string>()(read_file(EMULATOR "/emulated.hpp") + read_file(EMULATOR "/fibers.hpp") +
+                                           read_file(EMULATOR "/races.hpp"));
+    *major = (int)setting("EMULATED_CARD_RACES", 0), *minor = (int)(hash & 0x7fffffff);
     return 0;
 }
 
@@ -271,26 +275,30 @@ int nvrtcCreateProgram(void** program, const char* text, const char*, int, const
 int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
     char folder[] = "/tmp/emulated-card-XXXXXX";
     if (!mkdtemp(folder)) return 1;
-    std::string at = folder, define = "--define-macro=", log = " 2> " + at + "/log";
-    std::string preprocess = "g++ -E -DEMULATED -I" EMULATOR, compile = "g++ -std=c++17 -O2 -march=native -ffp-contract=off "
-        "-fno-strict-aliasing -w -shared -fPIC -fvisibility=hidden -Wl,-Bsymbolic -x c++ ";
+    u64 races = setting("EMULATED_CARD_RACES", 0);
+    std::string at = folder, define = "--define-macro=", source = at + "/kernel.cpp", plain = at + "/kernel.ii", object = at + "/kernel.o";
+    auto run = [&](const std::string& command) { return system((command + " 2> " + at + "/log").c_str()) == 0; };
+    std::string preprocess = "g++ -E -DEMULATED -I" EMULATOR " -o " + plain + " " + source;
+    std::string compile = "g++ -c -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -w -fPIC -fvisibility=hidden ";
+    if (races) preprocess += " -DRACES=" + std::to_string(races), compile += "-g1 -fsanitize=thread ";
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
         if (option.compare(0, define.size(), define) == 0) preprocess += " '-D" + option.substr(define.size()) + "'";
     }
-    std::ofstream(at + "/kernel.cpp") << program->text;
-    int status = system((preprocess + " -o " + at + "/kernel.ii " + at + "/kernel.cpp" + log).c_str());
-    if (status == 0) {
-        std::string text = for_host(read_file(at + "/kernel.ii"));
-        std::ofstream(at + "/kernel.cpp") << text;
-        status = system((compile + at + "/kernel.cpp -o " + at + "/kernel.so" + log).c_str());
+    std::ofstream(source) << program->text;
+    bool done = run(preprocess);
+    if (done) {
+        std::string text = for_host(read_file(plain));
+        std::ofstream(source) << text;
+        // Linked without what watches threads: `races.hpp` does.
+        done = run(compile + source + " -o " + object) && run("g++ -shared -Wl,-Bsymbolic " + object + " -o " + at + "/kernel.so");
     }
     program->log = read_file(at + "/log"), program->code = read_file(at + "/kernel.so");
     if (!getenv("EMULATED_CARD_KEEP")) {
-        for (const char* name : {"/kernel.cpp", "/kernel.ii", "/kernel.so", "/log"}) unlink((at + name).c_str());
+        for (const char* name : {"/kernel.cpp", "/kernel.ii", "/kernel.o", "/kernel.so", "/log"}) unlink((at + name).c_str());
         rmdir(folder);
     }
-    return status == 0 ? 0 : 6;
+    return done ? 0 : 6;
 }
 
 int nvrtcGetCUBINSize(Program* program, size_t* size) { return *size = program->code.size(), 0; }

@@ -12,7 +12,11 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
+#ifdef RACES
+#define __shared__ static __attribute__((section("block_shared")))
+#else
 #define __shared__ static
+#endif
 #define __CUDA_ARCH__ 900
 
 struct __align__(8) float2 { float x, y; };
@@ -100,7 +104,7 @@ static inline void more_registers() {}
 
 // A warp together.
 
-static inline void __syncwarp(u32 = 0xffffffff) { meet("__syncwarp", 0); }
+static inline void __syncwarp(u32 = 0xffffffff) { meet(SYNCWARP, 0); }
 
 template <typename T>
 static inline T __shfl_xor_sync(u32, T value, u32 by) {
@@ -237,9 +241,13 @@ static inline T atomicMax(T* to, V value) {
 }
 
 static inline u32 shared_address(const void* p) { return (u32)((const u8*)p - anchor); }
-static inline void store_release_shared(u32 to, u32 word) { *(volatile u32*)at_shared(to) = word, happened(); }
-static inline u32 load_acquire_shared(u32 at) {
+UNWATCHED static void store_release_shared(u32 to, u32 word) {
+    tell(to), passed_on(to);
+    *(volatile u32*)at_shared(to) = word, happened();
+}
+UNWATCHED static u32 load_acquire_shared(u32 at) {
     u32 word = *(volatile u32*)at_shared(at);
+    told(at);
     yield();
     return word;
 }
@@ -262,7 +270,7 @@ static inline void copy_16_or_zero(u32 to, const void* from, bool exists) {
     if (to % 16 || (u64)from % 16) fault("a copy that is not aligned");
     Copies_<128>& small = card.current->small;
     Copy copy = {to, 16, exists ? (const u8*)from : 0, card.current->groups, 0};
-    if (small.count == 128 || chance()) perform(copy);
+    if (small.count == 128 || chance()) perform(copy), written_now(to, 16);
     else small.all[small.count++] = copy;
 }
 static inline void copy_16(u32 to, const void* from) { copy_16_or_zero(to, from, true); }
@@ -273,12 +281,8 @@ static inline void prefetch_line(const void*) {}
 
 static inline void barrier_init(u32 barrier, u32 count) { barrier_at(barrier) = {(u16)count, (u16)count, 0}; }
 static inline void barriers_ready() {}
-static inline void barrier_arrive(u32 barrier) { arrive_at(barrier_at(barrier)); }
-static inline void barrier_expect(u32 barrier, u32 bytes) {
-    barrier_at(barrier).state += bytes;
-    arrive_at(barrier_at(barrier));
-}
-static inline bool has_passed(u32 barrier, u32 parity) { return barrier_at(barrier).state >> 31 != parity; }
+static inline void barrier_arrive(u32 barrier) { arrive_at(barrier, 0); }
+static inline void barrier_expect(u32 barrier, u32 bytes) { arrive_at(barrier, bytes); }
 static inline bool barrier_passed(u32 barrier, u32 parity) {
     bool passed = has_passed(barrier, parity);
     yield();
@@ -290,7 +294,8 @@ static inline void barrier_wait(u32 barrier, u32 parity) {
 static inline void fetch(u32 to, const void* from, u32 bytes, u32 full, u64) {
     if (to % 16 || (u64)from % 16 || bytes % 16 || !bytes) fault("a piece that is not aligned, or nothing");
     if (card.pieces.count == 4096) fault("more pieces under way than the emulator has room for");
-    card.pieces.all[card.pieces.count++] = {to, bytes, (const u8*)from, 0, full};
+    card.pieces.all[card.pieces.count++] = {to, bytes, (const u8*)from, threadIdx.x, full};
+    asks_engine();
 }
 static inline void foresee(const void*, u32) {}
 static inline void show_copy_engine() {}

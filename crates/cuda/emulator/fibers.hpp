@@ -37,7 +37,7 @@ struct BlockRun {
 struct Copy {
     u32 to, bytes;
     const u8* from;        // None: zeros.
-    u32 group;             // of a thread's small copies
+    u32 group;             // of a thread's small copies; of a piece: who asked for it
     u32 barrier;           // of a whole piece
 };
 
@@ -150,6 +150,8 @@ static inline Barrier& barrier_at(u32 address) {
     return *(Barrier*)at_shared(address);
 }
 
+#include "races.hpp"
+
 static inline void wake(Threads& asleep) {
     for (u32 w = 0; w < THREADS_MAX / 32; w++) card.ready.lanes[w] |= asleep.lanes[w], asleep.lanes[w] = 0;
 }
@@ -159,16 +161,26 @@ static inline void happened() {
     wake(card.napping);
 }
 
-static inline void check_barrier(Barrier& b) {
+UNWATCHED static void check_barrier(u32 address) {
+    Barrier& b = barrier_at(address);
     if (b.pending || b.state << 1) return;
     b.state ^= 1u << 31, b.pending = b.count;
+    passed_on(address);
     happened(), wake(card.at_barriers);
 }
 
-static inline void arrive_at(Barrier& b) {
+UNWATCHED static void arrive_at(u32 address, u32 bytes) {
+    Barrier& b = barrier_at(address);
     if (!b.pending) fault("more arrive at a barrier in shared memory than it was made for");
-    b.pending--;
-    check_barrier(b);
+    tell(address);
+    b.pending--, b.state += bytes;
+    check_barrier(address);
+}
+
+UNWATCHED static bool has_passed(u32 address, u32 parity) {
+    if (barrier_at(address).state >> 31 == parity) return false;
+    told(address);
+    return true;
 }
 
 static inline void perform(const Copy& copy) {
@@ -177,11 +189,11 @@ static inline void perform(const Copy& copy) {
     card.moves++;
 }
 
-static inline void arrived_piece(const Copy& copy) {
+UNWATCHED static void arrived_piece(const Copy& copy) {
     perform(copy);
-    Barrier& b = barrier_at(copy.barrier);
-    b.state -= copy.bytes;
-    check_barrier(b);
+    written_by_engine(copy);
+    barrier_at(copy.barrier).state -= copy.bytes;
+    check_barrier(copy.barrier);
 }
 
 // Another block must say something first. Not for ever: a thread may have seen what it looked for and not have gone on yet.
@@ -251,9 +263,12 @@ static inline void nap() {
     else yield();
 }
 
+static const char* const SYNCWARP = "__syncwarp";
+
 // A thread that has ended counts as one that has arrived wherever it would be waited for.
 static inline bool everybody_met(Meeting& m) {
     if (__builtin_popcount(m.gone) + m.arrived < 32) return false;
+    if (m.what == SYNCWARP) ordered_by_warp();
     m.arrived = 0, m.generation++, card.moves++;
     card.ready.lanes[&m - card.meetings] = ~m.gone;
     return true;
@@ -261,6 +276,7 @@ static inline bool everybody_met(Meeting& m) {
 
 static inline bool everybody_at(Gate& gate, u32 count) {
     if (gate.arrived < (count ? count : card.alive)) return false;
+    gate_opens((u32)(&gate - card.gates), gate.generation);
     gate.arrived = 0, gate.generation++, card.moves++;
     wake(card.at_gates[&gate - card.gates]);
     return true;
@@ -294,10 +310,13 @@ static inline T brought(const u8 (*room)[48], u32 lane) {
 static inline void wait_at(u32 which, u32 count) {
     Gate& gate = card.gates[which];
     u32 generation = gate.generation;
+    reach_gate(which, generation);
     gate.arrived++;
-    if (everybody_at(gate, count)) return;
-    sleep_among(card.at_gates[which]);
-    if (*(volatile u32*)&gate.generation == generation) fault("woken before all threads were there");
+    if (!everybody_at(gate, count)) {
+        sleep_among(card.at_gates[which]);
+        if (*(volatile u32*)&gate.generation == generation) fault("woken before all threads were there");
+    }
+    leave_gate(which, generation);
 }
 
 // A thread's small copies of groups up to `last` are there.
@@ -305,7 +324,7 @@ static inline void finish_small(u32 last) {
     Copies_<128>& small = card.current->small;
     u32 kept = 0;
     for (u32 i = 0; i < small.count; i++) {
-        if ((int)(last - small.all[i].group) >= 0) perform(small.all[i]);
+        if ((int)(last - small.all[i].group) >= 0) perform(small.all[i]), written_now(small.all[i].to, 16);
         else small.all[kept++] = small.all[i];
     }
     small.count = kept;
@@ -343,8 +362,11 @@ extern "C" [[gnu::visibility("default")]] void emulate_block(const BlockRun* run
     }
     if (run->threads % 32) card.meetings[run->threads / 32].gone = ~0u << run->threads % 32;
     if (run->cluster) __atomic_store_n(&run->cluster->bases[run->block.x], (u8*)anchor, __ATOMIC_RELEASE);
+    begin_races();
     card.current = card.fibers;
     change_stack(&card.host, card.fibers[0].stack);
     if (card.said) __atomic_fetch_add(run->epoch, 1, __ATOMIC_RELEASE);
+    card.current = card.fibers;
+    end_races();
     if (card.pieces.count) fault("pieces are on their way when the block ends");
 }

@@ -8,6 +8,7 @@ use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
 use std::path::Path;
+use std::process::Output;
 use testkit::card;
 use testkit::models::{Tiny, VOCAB};
 
@@ -35,17 +36,35 @@ const WIDE: usize = 768;
 /// The other tests of this file on an emulated card, where there is no other.
 #[test]
 fn all_of_this_holds_on_an_emulated_card() {
-    if ::cuda::Device::count().is_ok() {
-        return println!("skipped: there is a card, emulated or not");
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-card");
-    let Some(mut child) = card::emulated(&std::env::current_exe().unwrap(), &folder) else { return };
     // An emulated card uses all cores by itself.
-    let output = child.args(["--test-threads", "1", "--nocapture"]).output().unwrap();
+    let Some(output) = on_emulated_card(&["--test-threads", "1", "--nocapture"], "0") else { return };
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{text}");
     assert!(output.status.success(), "on an emulated card: {text}\n{errors}");
     assert!(!text.contains("no NVIDIA driver"), "the emulated card was not found");
+}
+
+/// Threads of a block that touch the same shared memory are ordered, through a few tokens: alone, and in short and long steps.
+#[test]
+fn an_emulated_card_finds_no_hazards() {
+    let one = ["--exact", "blocks_can_be_copied_saved_and_restored"];
+    let Some(output) = on_emulated_card(&one, "1") else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // As if barriers ordered nothing: what is found then shows that it would be.
+    let Some(output) = on_emulated_card(&one, "2") else { return };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("hazards in shared memory"), "{errors}");
+}
+
+/// These tests in a process of their own that has an emulated card; nothing where there is a card already or can be none.
+fn on_emulated_card(arguments: &[&str], races: &str) -> Option<Output> {
+    if ::cuda::Device::count().is_ok() {
+        println!("skipped: there is a card, emulated or not");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-card");
+    let mut child = card::emulated(&std::env::current_exe().unwrap(), &folder)?;
+    Some(child.args(arguments).env("EMULATED_CARD_RACES", races).output().unwrap())
 }
 
 /// Whether the card is an emulated one, which takes a tenth of a second for a token of the smallest model.

@@ -84,6 +84,8 @@ __device__ __forceinline__ Strip strip_of(const Stretch& s) {
 // cycles and was no faster: the code is twice as long then.
 template <int F>
 __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
+    // A stage has room for no more.
+    constexpr u32 MOST = STAGE_BYTES / Layout<F>::chunk < WIDTH ? STAGE_BYTES / Layout<F>::chunk : WIDTH;
     u32 own = lane % 4 / 2 + lane % 2 * 2;
     Units u = s.units;
     u32 step = u.stride * s.supers * 4;
@@ -92,18 +94,18 @@ __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x,
         u32 first = u.part * s.width, count = min(s.width, s.supers - first);
         u32 run = u.stride > 1 ? u.count : min(s.tiles - u.tile, u.count);
         bool keeps = lane % 8 < 4 && own < count;
-        Columns columns[WIDTH];
+        Columns columns[MOST];
 #pragma unroll
-        for (int i = 0; i < WIDTH; i++) columns[i] = columns_of(x, first + min((u32)i, count - 1), lane);
+        for (u32 i = 0; i < MOST; i++) columns[i] = columns_of(x, first + min(i, count - 1), lane);
         float* out = partial + (u.tile * s.supers + first + own) * 4 + lane / 8;
         u.count -= run, u.part++, u.tile = 0;
 #pragma unroll 1
         for (; run > 0; run--, out += step) {
             const u8* chunk = ring_wait(ring);
             // Where there is no second or third chunk its sum is of whatever stands there, and is left.
-            float v[WIDTH];
+            float v[WIDTH] = {};
 #pragma unroll
-            for (int i = 0; i < WIDTH; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
+            for (u32 i = 0; i < MOST; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
             float mine = deal_out(v, lane);
             if (keeps) *out = mine;
             ring_next(ring, lane);
