@@ -1,0 +1,40 @@
+"""Decoding at a depth, Flint and llama.cpp in turn, a second each, with the bandwidth measured before every pair.
+
+    python3 alternate.py FLINT-DEPTH LLAMA-DEPTH MODEL.gguf DEPTH SECONDS > OUT.jsonl
+
+The memory of the machine this was written on changes its speed from minute to minute, so a ratio counts only between neighbours. llama.cpp
+runs as four processes, with and without its repacked weights and flash attention, and the fastest of the four in a pair counts.
+"""
+import json, statistics, subprocess, sys, time
+
+COUNT = 16
+
+
+def start(command):
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "ready", command
+    return process
+
+
+def ask(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+flint_program, llama_program, model, depth, seconds = sys.argv[1:]
+flint = start([flint_program, model, depth, str(COUNT)])
+peers = {f"repack {r}, flash {f}": start([llama_program, model, depth, str(COUNT), r, f]) for r in "01" for f in "01"}
+end, ratios = time.time() + float(seconds), []
+while time.time() < end:
+    bandwidth, took = map(float, ask(flint).split())
+    theirs = {name: COUNT / float(ask(peer)) for name, peer in peers.items()}
+    bandwidth_after, took_after = map(float, ask(flint).split())
+    ours = 2 * COUNT / (took + took_after)
+    ratios.append((min(bandwidth, bandwidth_after), ours / max(theirs.values())))
+    print(json.dumps({"bandwidth_gb_per_s": [bandwidth, bandwidth_after], "flint": [COUNT / took, COUNT / took_after],
+                      "llama.cpp": theirs, "ratio": ours / max(theirs.values()), "unix_time": int(time.time())}), flush=True)
+for low, high in [(0, 40), (40, 50), (50, 1000)]:
+    of = [ratio for bandwidth, ratio in ratios if low <= bandwidth < high]
+    if of:
+        print(f"{low} to {high} GB/s: {len(of)} pairs, median {statistics.median(of):.3f}, {min(of):.3f} to {max(of):.3f}", file=sys.stderr)
