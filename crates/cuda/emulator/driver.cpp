@@ -1,72 +1,34 @@
-// A card that is not there, as the driver's and the compiler's libraries: what Flint calls of both, over the host's memory.
+// The driver's library of a card that is not there: what Flint calls of it, over the host's memory.
 //
-// Kernels are compiled by the host's own compiler (`emulated.hpp`), blocks run on threads of the host, as many at once as the card
+// Kernels are compiled by the host's own compiler (`compiler.cpp`), blocks run on threads of the host, as many at once as the card
 // says it has multiprocessors, and a stream does what it is asked at once. Every allocation ends where a page that is not
 // there begins. Nothing here is fast; it shows that kernels are right, on any machine.
 //
 //   EMULATED_CARD_BLOCKS   multiprocessors (24)
 //   EMULATED_CARD_SEED     what chance begins with (1); see `chance` in `fibers.hpp`
-//   EMULATED_CARD_RACES    1: look for hazards in shared memory (`races.hpp`); ten times slower. 2: and find some, as if barriers of
-//                          threads ordered nothing
 
+#include "block.hpp"
+#include "settings.hpp"
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <regex>
-#include <set>
-#include <sstream>
 #include <string>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <thread>
 #include <ucontext.h>
 #include <unistd.h>
 #include <vector>
 
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-static const size_t STACKS_BYTES = 96 * 1024 * 1024, PAGE = 4096, MEMORY_BYTES = 16ull << 30;
-static const u32 SHARED_MAX = 232448, CLUSTER_MAX = 8;
-
 enum Result { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
 
-struct Index {
-    u32 x, y, z;
-};
-
-struct Cluster {
-    u32 blocks, arrived;
-    u8* bases[CLUSTER_MAX];
-};
-
-// As in `fibers.hpp`.
-struct BlockRun {
-    void (*enter)(const void*);
-    const void* parameters;
-    Index block, grid;
-    u32 threads, shared_bytes;
-    u8* stacks;
-    Cluster* cluster;
-    u64 seed;
-    u32* epoch;
-    const char* name;
-};
-
-static u64 setting(const char* name, u64 otherwise) {
-    const char* value = getenv(name);
-    return value && *value ? strtoull(value, nullptr, 10) : otherwise;
-}
+static const size_t STACKS_BYTES = THREADS_MAX * STACK, PAGE = 4096, MEMORY_BYTES = 16ull << 30;
 
 // A compiled kernel source, loaded once for each worker.
 struct Module {
@@ -226,86 +188,7 @@ static void* open_library(const void* bytes, size_t size) {
     return library;
 }
 
-// The compiler.
-struct Program {
-    std::string text, log, code;
-};
-
-static std::string read_file(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream all;
-    all << file.rdbuf();
-    return all.str();
-}
-
-// A preprocessed source as the host's compiler takes it: dynamic shared memory is an array like any other, and every kernel has an
-// entry that takes its parameter by address.
-static std::string for_host(const std::string& text) {
-    std::regex dynamic("extern static(?: __attribute__\\(\\(section\\(\"\\w+\"\\)\\)\\))? __attribute__\\(\\(aligned\\(\\d+\\)\\)\\) u8 (\\w+)\\[\\];");
-    std::regex kernel("extern \"C\" __attribute__\\(\\(used\\)\\) void\\s+(\\w+)\\(const\\s+(\\w+) p\\) \\{");
-    std::set<std::string> arrays;
-    const char* section = setting("EMULATED_CARD_RACES", 0) ? "__attribute__((section(\"block_shared\"))) " : "";
-    std::ostringstream end;
-    for (std::sregex_iterator i(text.begin(), text.end(), dynamic), none; i != none; ++i) {
-        if (arrays.insert((*i)[1]).second) end << section << "alignas(128) u8 " << (*i)[1] << "[" << SHARED_MAX << "];\n";
-    }
-    for (std::sregex_iterator i(text.begin(), text.end(), kernel), none; i != none; ++i) {
-        std::string name = (*i)[1], type = (*i)[2], shown = "extern \"C\" [[gnu::visibility(\"default\")]] ";
-        end << shown << "void enter_" << name << "(const void* p) { " << name << "(*(const " << type << "*)p); }\n";
-        end << shown << "const u64 bytes_" << name << " = sizeof(" << type << ");\n";
-    }
-    return std::regex_replace(text, dynamic, "extern u8 $1[];") + "\n" + end.str();
-}
-
 extern "C" {
-
-int nvrtcVersion(int* major, int* minor) {
-    // Other words of this emulator make other code: the version names what is kept on disk.
-    size_t hash = std::hash<std::string>()(read_file(EMULATOR "/emulated.hpp") + read_file(EMULATOR "/fibers.hpp") +
-                                           read_file(EMULATOR "/races.hpp"));
-    *major = (int)setting("EMULATED_CARD_RACES", 0), *minor = (int)(hash & 0x7fffffff);
-    return 0;
-}
-
-int nvrtcCreateProgram(void** program, const char* text, const char*, int, const char* const*, const char* const*) {
-    *program = new Program{text, "", ""};
-    return 0;
-}
-
-int nvrtcCompileProgram(Program* program, int count, const char* const* options) {
-    char folder[] = "/tmp/emulated-card-XXXXXX";
-    if (!mkdtemp(folder)) return 1;
-    u64 races = setting("EMULATED_CARD_RACES", 0);
-    std::string at = folder, define = "--define-macro=", source = at + "/kernel.cpp", plain = at + "/kernel.ii", object = at + "/kernel.o";
-    auto run = [&](const std::string& command) { return system((command + " 2> " + at + "/log").c_str()) == 0; };
-    std::string preprocess = "g++ -E -DEMULATED -I" EMULATOR " -o " + plain + " " + source;
-    std::string compile = "g++ -c -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -w -fPIC -fvisibility=hidden ";
-    if (races) preprocess += " -DRACES=" + std::to_string(races), compile += "-g1 -fsanitize=thread ";
-    for (int i = 0; i < count; i++) {
-        std::string option = options[i];
-        if (option.compare(0, define.size(), define) == 0) preprocess += " '-D" + option.substr(define.size()) + "'";
-    }
-    std::ofstream(source) << program->text;
-    bool done = run(preprocess);
-    if (done) {
-        std::string text = for_host(read_file(plain));
-        std::ofstream(source) << text;
-        // Linked without what watches threads: `races.hpp` does.
-        done = run(compile + source + " -o " + object) && run("g++ -shared -Wl,-Bsymbolic " + object + " -o " + at + "/kernel.so");
-    }
-    program->log = read_file(at + "/log"), program->code = read_file(at + "/kernel.so");
-    if (!getenv("EMULATED_CARD_KEEP")) {
-        for (const char* name : {"/kernel.cpp", "/kernel.ii", "/kernel.o", "/kernel.so", "/log"}) unlink((at + name).c_str());
-        rmdir(folder);
-    }
-    return done ? 0 : 6;
-}
-
-int nvrtcGetCUBINSize(Program* program, size_t* size) { return *size = program->code.size(), 0; }
-int nvrtcGetCUBIN(Program* program, char* to) { return memcpy(to, program->code.data(), program->code.size()), 0; }
-int nvrtcGetProgramLogSize(Program* program, size_t* size) { return *size = program->log.size() + 1, 0; }
-int nvrtcGetProgramLog(Program* program, char* to) { return memcpy(to, program->log.c_str(), program->log.size() + 1), 0; }
-int nvrtcDestroyProgram(Program** program) { return delete *program, *program = nullptr, 0; }
 
 Result cuInit(u32) { return SUCCESS; }
 Result cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }

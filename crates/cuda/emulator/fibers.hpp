@@ -4,33 +4,9 @@
 // nothing of a block is touched by two threads of the host but what blocks of a cluster store into each other.
 #pragma once
 
+#include "block.hpp"
+
 typedef unsigned long u64_host;
-
-struct Index {
-    u32 x, y, z;
-};
-
-// What blocks of a cluster share.
-struct Cluster {
-    u32 blocks;
-    u32 arrived;           // Threads, ever.
-    u8* bases[8];
-};
-
-// How the driver asks for one block; `driver.cpp` has the same.
-struct BlockRun {
-    void (*enter)(const void*);
-    const void* parameters;
-    Index block, grid;
-    u32 threads, shared_bytes;
-    u8* stacks;            // STACK bytes for each thread.
-    Cluster* cluster;
-    u64 seed;
-    u32* epoch;            // Counts what any block of the launch said to others.
-    const char* name;
-};
-#define STACK (96 * 1024)
-#define THREADS_MAX 1024
 #define DEADLOCK_CYCLES (150ull << 30)
 
 // A copy under way: asked for, and not there before it is waited for.

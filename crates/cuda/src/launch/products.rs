@@ -62,8 +62,9 @@ impl Kernels {
         assert!(call.norm.is_none_or(|(norm, _)| norm.len() == columns), "the norm is as long as a row");
         room(call.input, call.rows * columns, "input rows");
         room(call.output, call.rows * call.stride, "output rows");
-        let with_norm = call.norm.is_some();
-        let plan = Plan::new(call.parts, call.then, with_norm, self.device.facts().multiprocessors as usize);
+        let (with_norm, in_program) = (call.norm.is_some(), self.script().is_some());
+        let multiprocessors = self.device.facts().multiprocessors as usize;
+        let plan = Plan::new(call.parts, call.then, with_norm, multiprocessors, in_program);
         if plan.shared_bytes() > self.device.facts().shared_bytes {
             return Err(Error::Unsupported(format!("a row of {columns} columns on a card with little shared memory")));
         }
@@ -153,15 +154,22 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new(parts: &[Part<'_>], then: Then<'_>, with_norm: bool, multiprocessors: usize) -> Plan {
+    /// Sums that are stored or added are always kept apart by super-blocks, as products of several rows keep them. Where a block
+    /// would have too many of them there are more blocks than multiprocessors, but for a program, whose blocks all stay.
+    pub fn new(parts: &[Part<'_>], then: Then<'_>, with_norm: bool, multiprocessors: usize, in_program: bool) -> Plan {
         let pair = if matches!(then, Then::Gate(_)) { 2 } else { 1 };
         let tiles: Vec<usize> = parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
         let bytes: Vec<usize> = parts.iter().map(|part| part.matrix.bytes()).collect();
-        let blocks = share(&tiles, &bytes, multiprocessors.min(tiles.iter().sum()));
-        let places = tiles.iter().zip(&blocks).map(|(t, b)| t.div_ceil(*b) * pair).max().unwrap_or(1);
         let supers = pack::supers(parts[0].matrix.columns);
+        let apart = matches!(then, Then::Store | Then::Add);
+        let (blocks, places) = match apart && !in_program {
+            true => cut_apart(&tiles, &bytes, supers, multiprocessors),
+            false => cut(&tiles, &bytes, multiprocessors),
+        };
+        let places = places * pair;
+        let slices = if apart { supers } else { slices(places, supers) };
         let chunk_bytes = parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        Plan { supers, slices: slices(places, supers), blocks, places, chunk_bytes, with_norm }
+        Plan { supers, slices, blocks, places, chunk_bytes, with_norm }
     }
 
     /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.
@@ -170,6 +178,25 @@ impl Plan {
         let partial = self.places * self.slices * pack::TILE_ROWS;
         let squares = if self.with_norm { self.supers } else { 0 };
         activations + partial.max(squares).next_multiple_of(4) * 4 + WARPS * DEPTH * self.chunk_bytes
+    }
+}
+
+/// Blocks of each part, and the most tiles that one of them has.
+fn cut(tiles: &[usize], bytes: &[usize], blocks: usize) -> (Vec<usize>, usize) {
+    let blocks = share(tiles, bytes, blocks.min(tiles.iter().sum()));
+    let places = tiles.iter().zip(&blocks).map(|(t, b)| t.div_ceil(*b)).max().unwrap_or(1);
+    (blocks, places)
+}
+
+/// The same with as many blocks for each multiprocessor as it takes for the partial results of all super-blocks to fit.
+fn cut_apart(tiles: &[usize], bytes: &[usize], supers: usize, multiprocessors: usize) -> (Vec<usize>, usize) {
+    let mut blocks = multiprocessors;
+    loop {
+        let (given, places) = cut(tiles, bytes, blocks);
+        if slices(places, supers) == supers || blocks >= tiles.iter().sum() {
+            return (given, places);
+        }
+        blocks += multiprocessors;
     }
 }
 
@@ -192,7 +219,12 @@ pub(super) fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usiz
 /// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
 /// a block has so many tiles that the partial results would not fit. `token.cu` knows these two cases.
 pub(super) fn slices(places: usize, supers: usize) -> usize {
-    if places * supers * pack::TILE_ROWS * 4 <= PARTIAL_BYTES_MAX { supers } else { 1 }
+    if partial_bytes(places, supers) <= PARTIAL_BYTES_MAX { supers } else { 1 }
+}
+
+/// Bytes of partial results of this many tiles, one sum for each row and super-block.
+pub(super) fn partial_bytes(places: usize, supers: usize) -> usize {
+    places * supers * pack::TILE_ROWS * 4
 }
 
 #[cfg(test)]
@@ -204,6 +236,18 @@ mod tests {
         // Queries, keys and values of the 1.5B; its gate and up; its down; its logits; gate and up, and down, of the 7B.
         let cases = [(4, 6), (34, 6), (3, 35), (288, 6), (72, 14), (7, 74)];
         assert_eq!(cases.map(|(places, supers)| slices(places, supers)), [6, 6, 35, 1, 1, 74]);
+    }
+
+    #[test]
+    fn there_are_more_blocks_where_sums_do_not_fit() {
+        // Down of the 7B (896 tiles, 74 super-blocks) and of the 32B (1,280 and 108), by multiprocessors.
+        let blocks = |tiles: usize, supers, multiprocessors| {
+            let (blocks, places) = cut_apart(&[tiles], &[tiles], supers, multiprocessors);
+            assert!(partial_bytes(places, supers) <= PARTIAL_BYTES_MAX && blocks[0] * places >= tiles);
+            blocks[0]
+        };
+        assert_eq!([blocks(896, 74, 132), blocks(896, 74, 108), blocks(896, 74, 46)], [132, 216, 138]);
+        assert_eq!([blocks(1280, 108, 132), blocks(1280, 108, 20)], [264, 260]);
     }
 
     #[test]

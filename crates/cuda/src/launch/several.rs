@@ -131,18 +131,16 @@ impl Kernels {
         self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, slices * 1024, a, &params)
     }
 
-    /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits
-    /// into shared memory, and what is added to the residual is added up by super-blocks.
+    /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits into
+    /// shared memory.
     pub fn has_several(&self, width: usize, longest: usize) -> bool {
         let facts = self.device.facts();
         let available = facts.shared_bytes - STATIC_SHARED_BYTES;
         let input = pack::supers(width) * (input_bytes(TILES[1], false) + partial_bytes(TILES[1]));
         let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
-        let places = width.div_ceil(pack::TILE_ROWS).div_ceil(facts.multiprocessors as usize);
-        let supers = pack::supers(longest);
         let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX
             && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
-        settles && input + ring <= available && products::slices(places, supers) == supers
+        settles && input + ring <= available
     }
 
     fn unit_bytes(&self) -> usize {
@@ -224,7 +222,7 @@ impl Kernels {
     }
 
     fn plan(&self, call: &SeveralCall<'_>) -> Plan {
-        Plan::new(call.parts, call.then, false, self.device.facts().multiprocessors as usize)
+        Plan::new(call.parts, call.then, false, self.device.facts().multiprocessors as usize, false)
     }
 
     /// How a product is cut up for a number of tiles; `None` when its rows do not fit into shared memory. Cuts must not
@@ -241,9 +239,6 @@ impl Kernels {
         let groups: Vec<usize> =
             call.parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS).div_ceil(each)).collect();
         let whole = self.plan(call).slices == 1 && supers > 1;
-        if matches!(call.then, Then::Add | Then::Store) && whole {
-            return None;
-        }
         if matches!(call.then, Then::Add) {
             let splits = splits(groups[0], supers, multiprocessors, SPLIT_INPUT_BYTES_MAX / input)?;
             let blocks = (multiprocessors / splits).min(groups[0]) * splits;
