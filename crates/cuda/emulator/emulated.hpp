@@ -268,7 +268,7 @@ static inline void cluster_store(u32 address, u32 rank, float value) {
 
 static inline void copy_16_or_zero(u32 to, const void* from, bool exists) {
     if (to % 16 || (u64)from % 16) fault("a copy that is not aligned");
-    Copies_<128>& small = card.current->small;
+    CopyList<128>& small = card.current->small;
     Copy copy = {to, 16, exists ? (const u8*)from : 0, card.current->groups, 0};
     if (small.count == 128 || chance()) perform(copy), written_now(to, 16);
     else small.all[small.count++] = copy;

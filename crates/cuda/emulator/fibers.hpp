@@ -18,7 +18,7 @@ struct Copy {
 };
 
 template <int MOST>
-struct Copies_ {
+struct CopyList {
     Copy all[MOST];
     u32 count;
 };
@@ -36,7 +36,7 @@ struct Fiber {
     u32 cluster_phase;
     Look looks[16];
     u64 events;            // when it last went to sleep
-    Copies_<128> small;
+    CopyList<128> small;
 };
 
 // Where lanes of a warp meet. Two rooms in turn: nobody enters a room again before all have left the other.
@@ -63,7 +63,7 @@ struct Card {
     Threads ready;         // Not asleep.
     Threads at_gates[16], at_barriers;  // Asleep there,
     Threads looking, napping;           // until another block says something, until something happens in this one.
-    Copies_<4096> pieces;
+    CopyList<4096> pieces;
     u32 alive;
     u64 moves, moves_seen; // Something happened in this block that somebody may wait for,
     u64 events;            // but for lanes and threads that met.
@@ -297,7 +297,7 @@ static inline void wait_at(u32 which, u32 count) {
 
 // A thread's small copies of groups up to `last` are there.
 static inline void finish_small(u32 last) {
-    Copies_<128>& small = card.current->small;
+    CopyList<128>& small = card.current->small;
     u32 kept = 0;
     for (u32 i = 0; i < small.count; i++) {
         if ((int)(last - small.all[i].group) >= 0) perform(small.all[i]), written_now(small.all[i].to, 16);
