@@ -1,7 +1,7 @@
 // The compiler's library of a card that is not there: the host's own compiler takes the kernels as they are, with `emulated.hpp` in place
 // of what only a card has.
 //
-//   EMULATED_CARD_RACES    1: look for hazards in shared memory (`races.hpp`); ten times slower. 2: and find some, as if barriers of
+//   EMULATED_CARD_RACES    1: look for hazards in shared memory (`races.hpp`); several times slower. 2: and find some, as if barriers of
 //                          threads ordered nothing
 //   EMULATED_CARD_KEEP     leave what is compiled under /tmp
 

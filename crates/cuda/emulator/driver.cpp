@@ -17,7 +17,6 @@
 #include <dlfcn.h>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
@@ -36,7 +35,6 @@ struct Module {
 };
 
 struct Function {
-    Module* module;
     std::string name;
     std::vector<void (*)(const void*)> enter;
     std::vector<void (*)(const BlockRun*)> emulate;
@@ -250,7 +248,7 @@ Result cuModuleLoadData(Module** module, const u8* code) {
 }
 
 Result cuModuleGetFunction(Function** function, Module* module, const char* name) {
-    *function = new Function{module, name, {}, {}, 0};
+    *function = new Function{name, {}, {}, 0};
     for (void* library : module->copies) {
         void* enter = dlsym(library, ("enter_" + std::string(name)).c_str());
         if (!enter) return NOT_FOUND;
@@ -280,7 +278,7 @@ Result cuLaunchKernelEx(const Config* config, Function* function, void** paramet
     for (u32 i = 0; i < config->count; i++) {
         if (config->attributes[i].id == 4) cluster = config->attributes[i].value[0];
     }
-    bool fits = config->block.x <= 1024 && config->shared_bytes <= SHARED_MAX && cluster <= CLUSTER_MAX;
+    bool fits = config->block.x <= THREADS_MAX && config->shared_bytes <= SHARED_MAX && cluster <= CLUSTER_MAX;
     if (!fits || config->grid.x * config->grid.y * config->grid.z == 0) return INVALID_VALUE;
     Launch launch = {function, std::vector<u8>(given, given + function->parameter_bytes), config->grid, config->block.x,
                      config->shared_bytes, cluster};

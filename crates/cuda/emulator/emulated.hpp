@@ -7,7 +7,7 @@
 #include "fibers.hpp"
 
 #define __device__
-#define __global__ __attribute__((used)) // What `driver.cpp` knows kernels by.
+#define __global__ __attribute__((used)) // What `compiler.cpp` knows kernels by.
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -64,7 +64,6 @@ static inline float sqrtf(float x) { return __builtin_sqrtf(x); }
 static inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 static inline float fabsf(float x) { return __builtin_fabsf(x); }
 static inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
-static inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 extern "C" float expf(float) noexcept;
 extern "C" float exp2f(float) noexcept;
 static inline float __expf(float x) { return expf(x); }
@@ -270,7 +269,7 @@ static inline void copy_16_or_zero(u32 to, const void* from, bool exists) {
     if (to % 16 || (u64)from % 16) fault("a copy that is not aligned");
     CopyList<128>& small = card.current->small;
     Copy copy = {to, 16, exists ? (const u8*)from : 0, card.current->groups, 0};
-    if (small.count == 128 || chance()) perform(copy), written_now(to, 16);
+    if (small.count == 128 || chance()) written_now(to, 16), perform(copy);
     else small.all[small.count++] = copy;
 }
 static inline void copy_16(u32 to, const void* from) { copy_16_or_zero(to, from, true); }

@@ -77,7 +77,6 @@ struct Card {
 static Card card;
 
 extern "C" {
-int printf(const char*, ...);
 int dprintf(int, const char*, ...);
 void abort();
 int sched_yield();
@@ -166,8 +165,8 @@ static inline void perform(const Copy& copy) {
 }
 
 UNWATCHED static void arrived_piece(const Copy& copy) {
-    perform(copy);
     written_by_engine(copy);
+    perform(copy);
     barrier_at(copy.barrier).state -= copy.bytes;
     check_barrier(copy.barrier);
 }
@@ -300,7 +299,7 @@ static inline void finish_small(u32 last) {
     CopyList<128>& small = card.current->small;
     u32 kept = 0;
     for (u32 i = 0; i < small.count; i++) {
-        if ((int)(last - small.all[i].group) >= 0) perform(small.all[i]), written_now(small.all[i].to, 16);
+        if ((int)(last - small.all[i].group) >= 0) written_now(small.all[i].to, 16), perform(small.all[i]);
         else small.all[kept++] = small.all[i];
     }
     small.count = kept;

@@ -132,6 +132,7 @@ UNWATCHED static void check_suspects() {
     suspect_count = 0;
 }
 
+// Words are watched whole: threads that write different bytes of one are taken to write at once what both write.
 UNWATCHED static void watched(const void* p, u32 bytes, bool writes) {
     if (suspect_count) check_suspects();
     u64 at = (u64)p - (u64)__start_block_shared;
@@ -144,7 +145,7 @@ UNWATCHED static u32 word_of(u32 address) {
     return (u32)((at_shared(address) - __start_block_shared) / 4);
 }
 
-// Words are told apart, not their bytes: threads that write halves of one word are not a hazard.
+// A barrier or a word that tells, by its address.
 UNWATCHED static Place& place_at(u32 address) {
     for (u32 i = 0; i < place_count; i++) {
         if (places[i].address == address) return places[i];
@@ -191,7 +192,7 @@ UNWATCHED static void told(u32 address) {
     join(clocks[card.current->index.x], place_at(address).passed);
 }
 
-// A piece arrives: written after everything its asker had done when it asked.
+// Called before the bytes are: a piece arrives, written after everything its asker had done when it asked.
 UNWATCHED static void written_by_engine(const Copy& copy) {
     u32 engine = engine_of(copy.group);
     Clocks& own = clocks[engine];

@@ -41,10 +41,10 @@ fn all_of_this_holds_on_an_emulated_card() {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{text}");
     assert!(output.status.success(), "on an emulated card: {text}\n{errors}");
-    assert!(!text.contains("no NVIDIA driver"), "the emulated card was not found");
+    assert!(text.contains("qwen2 Q4_K in pieces of [1]"), "the emulated card was not found: {text}");
 }
 
-/// Threads of a block that touch the same shared memory are ordered, through a few tokens: alone, and in short and long steps.
+/// Threads of a block that touch the same shared memory are ordered, through a step of 32 rows and single tokens.
 #[test]
 fn an_emulated_card_finds_no_hazards() {
     let one = ["--exact", "blocks_can_be_copied_saved_and_restored"];

@@ -103,7 +103,7 @@ impl Kernels {
         let shared = plan.shared_bytes();
         if let Some(script) = self.script().as_mut() {
             // A program has a ring of its own for the chunks under way.
-            return script.product(name, plan.places * plan.slices * pack::TILE_ROWS * 4, params, a);
+            return script.product(name, partial_bytes(plan.places, plan.slices), params, a);
         }
         self.launch(name, function, (blocks as u32, 1, 1), threads, shared, a, &params)
     }
@@ -175,9 +175,9 @@ impl Plan {
     /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.
     fn shared_bytes(&self) -> usize {
         let activations = self.supers * (256 + 64);
-        let partial = self.places * self.slices * pack::TILE_ROWS;
-        let squares = if self.with_norm { self.supers } else { 0 };
-        activations + partial.max(squares).next_multiple_of(4) * 4 + WARPS * DEPTH * self.chunk_bytes
+        let squares = if self.with_norm { self.supers * 4 } else { 0 };
+        let partial = partial_bytes(self.places, self.slices).max(squares).next_multiple_of(16);
+        activations + partial + WARPS * DEPTH * self.chunk_bytes
     }
 }
 
@@ -222,9 +222,9 @@ pub(super) fn slices(places: usize, supers: usize) -> usize {
     if partial_bytes(places, supers) <= PARTIAL_BYTES_MAX { supers } else { 1 }
 }
 
-/// Bytes of partial results of this many tiles, one sum for each row and super-block.
-pub(super) fn partial_bytes(places: usize, supers: usize) -> usize {
-    places * supers * pack::TILE_ROWS * 4
+/// Bytes of partial results of this many tiles, one sum for each row and slice.
+pub(super) fn partial_bytes(places: usize, slices: usize) -> usize {
+    places * slices * pack::TILE_ROWS * 4
 }
 
 #[cfg(test)]
