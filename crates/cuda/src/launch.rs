@@ -111,15 +111,14 @@ impl KernelsOptions {
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
-                let (stage, depth) = (job::STAGE_BYTES, program::depth(self));
-                let feeders = format!("FEEDERS={}", program::FEEDERS);
-                let ring = [format!("STAGE_BYTES={stage}"), format!("DEPTH={depth}"), "ROWS=1".to_owned(), feeders];
+                formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
+                formats.extend(job::Ring::new(self.experts).definitions());
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 // What a model has no use for costs the others registers and room in the instruction cache.
                 formats.push(format!("MIXED={}", u32::from(self.experts)));
                 let wide = self.columns > products::WARPS * pack::CHUNK_COLUMNS;
                 formats.extend(wide.then(|| "WIDE_NORM=1".to_owned()));
-                formats.into_iter().chain(ring).chain(attention).collect()
+                formats.into_iter().chain(attention).collect()
             }
         }
     }

@@ -6,6 +6,10 @@
 // as the warp's ring holds: 164 KB on every multiprocessor, 21 MB in all, most of a layer of the 1.5B. The memory never waits
 // for a dependency between phases as long as the dependency takes less time than those bytes, 4 us on an H200.
 //
+// A ring is DEPTH slots. A stage takes as many as its bytes need, one to three, and begins at a multiple of that; slots before
+// it are passed over. Every slot is filled and let go once in a round, passed over or not, so the parity of its two barriers
+// is that of the round.
+//
 // The warps that compute only wait for a stage and say when they have read it. When they did the fetching themselves it was
 // a seventh of all instructions, and stood between the phases (2026-11-16).
 
@@ -24,7 +28,7 @@ struct Stretch {
     u16 width;
     u16 parts;
     u16 groups;            // None where there are more parts than warps.
-    u16 stage;             // Bytes: as many whole chunks as fit.
+    u16 stage;             // Bytes: as many whole chunks as fit its slots.
 };
 
 // Attention has two sides instead of parts: keys and values of a layer, from `weights` on in every block of the cache.
@@ -110,6 +114,11 @@ next_pieces(Feeder& f, u32 warp, const Stretch* stretches, u32 known, const Cach
     }
 }
 
+// Slots of stages with at most so many bytes.
+__device__ __forceinline__ constexpr u32 slots_of(u32 bytes) {
+    return bytes > 2 * SLOT_BYTES ? 3 : bytes > SLOT_BYTES ? 2 : 1;
+}
+
 // Asks for one stage.
 __device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full, u64 policy) {
     u32 bytes = min(f.stage, f.left);
@@ -144,12 +153,20 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
                 more = found || until < count;
                 if (!found) break;
             }
-            u32 place = warp * DEPTH + slot;
-            if (!barrier_passed(empty + place * 8, parity)) break;
-            fetch_stage(f, data + place * STAGE_BYTES, full + place * 8, policy);
-            fed = true;
-            if (++slot == DEPTH) slot = 0, parity ^= 1;
-            if (!MIXED && (!f.left || f.left == f.piece)) break;
+            u32 slots = slots_of(f.stage), place = warp * DEPTH + slot;
+            bool begins = slots == 1 || (slots == 2 ? slot % 2 : slot % 3) == 0, is_free = true;
+            if (!begins) slots = 1;
+#pragma unroll
+            for (u32 i = 0; i < 3; i++) is_free &= i >= slots || barrier_passed(empty + (place + i) * 8, parity);
+            if (!is_free) break;
+            if (begins) fetch_stage(f, data + place * SLOT_BYTES, full + place * 8, policy);
+#pragma unroll
+            for (u32 i = 0; i < 3; i++) {
+                if (i >= begins && i < slots) barrier_arrive(full + (place + i) * 8);
+            }
+            fed = true, slot += slots;
+            if (slot == DEPTH) slot = 0, parity ^= 1;
+            if (!MIXED && begins && (!f.left || f.left == f.piece)) break;
         }
         // Looking all the time would take instructions from the warps that compute.
         if (!__any_sync(FULL, fed)) __nanosleep(40);
@@ -158,20 +175,41 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
 
 // A warp's side of its ring.
 struct Ring {
-    const u8* data;        // Its first stage.
-    u32 full, empty;       // The barriers of that stage; those of a slot are 8 bytes further on.
-    u32 taken;             // Stages, ever.
+    const u8* data;        // Its first slot.
+    u32 full, empty;       // The barriers of that slot; those of a slot are 8 bytes further on.
+    u32 taken;             // Slots, ever.
+    u32 slot, parity;      // Where that is.
 };
 
-__device__ __forceinline__ const u8* ring_wait(const Ring& r) {
-    u32 slot = r.taken % DEPTH;
-    barrier_wait(r.full + slot * 8, r.taken / DEPTH & 1);
-    return r.data + slot * STAGE_BYTES;
+__device__ __forceinline__ Ring ring_at(const u8* data, u32 full, u32 empty, u32 taken) {
+    return {data, full, empty, taken, taken % DEPTH, taken / DEPTH & 1};
 }
 
-// The warp has read the stage it waited for.
+// Slots to pass over before a stage of N.
+template <u32 N>
+__device__ __forceinline__ u32 ring_gap(u32 taken) {
+    static_assert(DEPTH % N == 0, "stages follow each other in a ring");
+    return (N - taken % N) % N;
+}
+
+// The stage that is next.
+__device__ __forceinline__ const u8* ring_wait(const Ring& r) {
+    barrier_wait(r.full + r.slot * 8, r.parity);
+    return r.data + r.slot * SLOT_BYTES;
+}
+
+// The warp has read that stage, of N slots.
+template <u32 N>
 __device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
     __syncwarp();
-    if (lane == 0) barrier_arrive(r.empty + r.taken % DEPTH * 8);
-    r.taken++;
+    if (lane < N) barrier_arrive(r.empty + (r.slot + lane) * 8);
+    r.slot += N, r.taken += N;
+    if (r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
+}
+
+// The next stage will have N slots.
+template <u32 N>
+__device__ __forceinline__ void ring_align(Ring& r, u32 lane) {
+#pragma unroll 1
+    for (u32 gap = ring_gap<N>(r.taken); gap > 0; gap--) ring_next<1>(r, lane);
 }

@@ -187,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
                 together();
                 token_choose(e.job, e.op.mixture, choice, stretches_at(shared, p) + phase, launches * p.count + phase, times);
             }
-            Ring ring = {shared + p.ring_offset + warp * DEPTH * STAGE_BYTES, shared_address(full + warp * DEPTH),
-                         shared_address(empty + warp * DEPTH), saved[warp].taken};
+            Ring ring = ring_at(shared + p.ring_offset + warp * DEPTH * SLOT_BYTES, shared_address(full + warp * DEPTH),
+                                shared_address(empty + warp * DEPTH), saved[warp].taken);
             token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, launches, times);
             if (lane == 0) saved[warp].taken = ring.taken;
         } else if (MIXED && kind == OP_ROUTE) {

@@ -21,8 +21,9 @@ __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
     return h;
 }
 
-// Queries ready, the row's own key and value in the cache and in `fresh`; as in `attention.cu`.
-__device__ __forceinline__ void begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared) {
+// Queries ready, the row's own key and value in the cache, in `fresh` and among the first values; as in `attention.cu`.
+__device__ __forceinline__ void
+begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, const Rings& rings, const Saved* all) {
     const Span& span = cache.span;
     u32 warp = threadIdx.x / WARP, position = span.length - 1, side = warp - 8;
     bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
@@ -35,10 +36,12 @@ __device__ __forceinline__ void begin(const Heads& s, const Cache& cache, u32 ma
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
             store_half_head(shared.fresh[side], staged);
+            if (side == 1) place_value(span, rings, all, staged);
             u16* to = near_by(s, cache.table, cache.near, span, position, side);
             store_half_head(to, staged, exchange(position, side));
         }
     }
+    if (side == 2 && span.end == span.length) clear_values(span, rings, all);
     if (warp < 8) place_query(shared, is_query ? shared.staged[warp] : 0, warp);
     together();
 }
@@ -93,15 +96,16 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     if (blockIdx.x >= cache.items) return;
     const Span& span = cache.span;
     Saved& saved = all[threadIdx.x / WARP];
+    uint4 keys[2][KEY_PIECES];
+    foresee_kept(span, rings, saved, keys);
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
-    begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared);
+    begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared, rings, all);
     note(times, 2);
-    Running r = walk_kept(span, shared, rings, all);
+    Running r = walk_kept(span, shared, rings, all, keys);
     note(times, 3);
     gather(shared, r);
-    finish_kept(rings, saved);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;
     u32 own = own_thread();
     if (own < GROUP * HEAD / 2) {
@@ -116,6 +120,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
             if (c == 0) put_tagged(to, g.largest, tag), put_tagged(to + 1, g.total, tag);
         }
     }
+    finish_kept(rings, saved);
     note(times, 4);
     // What follows writes no further than where the queries were, and nobody reads those any more; merging writes over sums.
     if (span.splits == 1) return;

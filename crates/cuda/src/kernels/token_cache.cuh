@@ -4,12 +4,11 @@
 // A warp has the keys of sixteen positions, then their values. Its keys it reads alone; the values of four warps are read by all
 // four, each a quarter of the elements (`attention.cuh`), so they are let go together.
 
-// Positions of a stage, and stages of a warp's keys or values.
-#define KEPT_ROWS (HEAD > 64 ? 8 : 16)
-#define KEPT_BYTES (KEPT_ROWS * HEAD * 2)
-#define KEPT_STAGES (UNIT / KEPT_ROWS)
-static_assert(KEPT_BYTES <= STAGE_BYTES, "keys fit a stage");
-static_assert(2 * KEPT_STAGES <= DEPTH, "values stay while the next keys come");
+// Slots of a stage: sixteen keys, or values.
+#define KEPT_BYTES (UNIT * HEAD * 2)
+#define KEPT_SLOTS slots_of(KEPT_BYTES)
+static_assert(KEPT_BYTES <= KEPT_SLOTS * SLOT_BYTES, "keys fit a stage");
+static_assert(2 * KEPT_SLOTS <= DEPTH, "values stay while the next keys come");
 
 // What attention needs that is the same in all layers.
 struct Cache {
@@ -48,7 +47,7 @@ __device__ __forceinline__ bool next_kept(Feeder& f, u32 warp, const Stretch& s,
     u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
     u32 block = block_at(cache.table, cache.near, cache.span, position);
     f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * HEAD * 2;
-    f.left = UNIT * HEAD * 2, f.stage = KEPT_BYTES, f.units.tile++;
+    f.left = f.stage = KEPT_BYTES, f.units.tile++;
     return true;
 }
 
@@ -58,70 +57,106 @@ struct Rings {
     u32 full, empty;
 };
 
-// A stage of a warp's, counted from the first ever, when it is there.
-__device__ __forceinline__ const u16* kept_stage(const Rings& rings, u32 warp, u32 stage) {
-    u32 place = warp * DEPTH + stage % DEPTH;
-    barrier_wait(rings.full + place * 8, stage / DEPTH & 1);
-    return (const u16*)(rings.data + place * STAGE_BYTES);
+// Where a warp's stage is that begins with this slot, counted from the first ever.
+__device__ __forceinline__ u16* kept_at(const Rings& rings, u32 warp, u32 slot) {
+    return (u16*)(rings.data + (warp * DEPTH + slot % DEPTH) * SLOT_BYTES);
 }
 
-// This warp's keys or values have been read by whoever reads them.
-__device__ __forceinline__ void let_go(const Rings& rings, Saved& saved) {
+// The same, when it is there.
+__device__ __forceinline__ u16* kept_stage(const Rings& rings, u32 warp, u32 slot) {
+    barrier_wait(rings.full + (warp * DEPTH + slot % DEPTH) * 8, slot / DEPTH & 1);
+    return kept_at(rings, warp, slot);
+}
+
+// This warp lets go of some slots: it passes over them, or its keys or values have been read by whoever reads them.
+__device__ __forceinline__ void let_go(const Rings& rings, Saved& saved, u32 slots) {
+    u32 lane = own_lane(), slot = saved.held;
     __syncwarp();
-    if (own_lane() != 0) return;
-    u32 stage = saved.held;
-#pragma unroll
-    for (int i = 0; i < KEPT_STAGES; i++, stage++) {
-        barrier_arrive(rings.empty + (threadIdx.x / WARP * DEPTH + stage % DEPTH) * 8);
-    }
-    saved.held = stage;
+    if (lane < slots) barrier_arrive(rings.empty + (threadIdx.x / WARP * DEPTH + (slot + lane) % DEPTH) * 8);
+    if (lane == 0) saved.held = slot + slots;
+    __syncwarp();
 }
 
-// The same as `walk`, bit for bit. `taken` stays what it was before this phase, where the other warps read it.
+__device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 slot, uint4 (*keys)[KEY_PIECES]) {
+    const u16* rows = kept_stage(rings, threadIdx.x / WARP, slot);
+#pragma unroll
+    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, threadIdx.x % WARP, keys[i]);
+    let_go(rings, saved, KEPT_SLOTS);
+}
+
+// All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
+// From here on `taken` is where the first stage begins, for the other warps to see after a barrier.
+__device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, uint4 (*keys)[KEY_PIECES]) {
+    u32 warp = threadIdx.x / WARP, gap = ring_gap<KEPT_SLOTS>(saved.taken), begin = saved.taken + gap;
+    bool has = span.start + warp * UNIT < span.end;
+    __syncwarp();
+    if (own_lane() == 0) saved.held = saved.taken, saved.taken = has ? begin : saved.taken;
+    __syncwarp();
+    if (!has) return;
+    let_go(rings, saved, gap);
+    take_keys(rings, saved, begin, keys);
+    kept_stage(rings, warp, begin + KEPT_SLOTS);
+}
+
+// Puts the row's own value among the first ones, where it belongs there; one warp. `value` is in half precision.
+__device__ __forceinline__ void place_value(const Span& span, const Rings& rings, const Saved* all, const float* value) {
+    u32 position = span.length - 1, warp = (position - span.start) / UNIT;
+    if (warp >= ATTENTION_WARPS) return;
+    u16* rows = kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
+    store_half_head(rows + position % UNIT * HEAD, value, exchange(position, 1));
+}
+
+// Positions that are still to come may hold anything, which must not meet a weight of zero; one warp.
+__device__ __forceinline__ void clear_values(const Span& span, const Rings& rings, const Saved* all) {
+    u32 warp = (span.length - 1 - span.start) / UNIT, first = span.length % UNIT;
+    if (warp >= ATTENTION_WARPS || first == 0) return;
+    uint4* rows = (uint4*)kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
+    for (u32 at = first * HEAD / 8 + own_lane(); at < UNIT * HEAD / 8; at += WARP) rows[at] = make_uint4(0, 0, 0, 0);
+}
+
+// The same as `walk`, bit for bit, after `foresee_kept` and what comes into the first values. `taken` stays, where the other
+// warps read it.
 __device__ __forceinline__ Running
-walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all) {
-    u32 warp = threadIdx.x / WARP, quad = warp / 4 * 4, stage = all[warp].taken, pass = 0;
+walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all, uint4 (*keys)[KEY_PIECES]) {
+    u32 warp = threadIdx.x / WARP, quad = warp / 4 * 4, skipped = 0;
     int lane = threadIdx.x % WARP;
     Running r = {-INFINITY, 0.0f, {}};
-    if (lane == 0) all[warp].held = stage;
 #pragma unroll 1
-    for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, pass++) {
-        u32 own = first + warp % 4 * UNIT, skipped = pass * 2 * KEPT_STAGES;
+    for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, skipped += 2 * KEPT_SLOTS) {
+        u32 own = first + warp % 4 * UNIT, pass = skipped / (2 * KEPT_SLOTS);
         float scores[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
         if (own < span.end) {
-            uint4 keys[2][KEY_PIECES];
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const u16* rows = kept_stage(rings, warp, stage + skipped + i * 8 / KEPT_ROWS) + i * 8 % KEPT_ROWS * HEAD;
-                load_keys<FromShared>(rows, lane, keys[i]);
-                if (own + UNIT >= span.length) patch_keys(keys[i], own + i * 8, span.length - 1, shared.fresh, lane);
+            if (skipped) take_keys(rings, all[warp], all[warp].taken + skipped, keys);
+            if (own + UNIT >= span.length) {
+                patch_keys(keys[0], own, span.length - 1, shared.fresh, lane);
+                patch_keys(keys[1], own + 8, span.length - 1, shared.fresh, lane);
             }
-            let_go(rings, all[warp]);
             score(shared, keys, own, span.length, lane, scores);
         }
         scale_sums(r, weigh(scores, lane, pass, shared, r));
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_STAGES;
+            u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_SLOTS;
             if (at >= span.end) break;
             uint2 values[4];
-            const u16* low = kept_stage(rings, quad + k, begin);
-            const u16* high = KEPT_STAGES == 1 ? low + 8 * HEAD : kept_stage(rings, quad + k, begin + 1);
-            load_values<FromShared>(low, high, lane, values);
-            if (at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
+            const u16* rows = skipped ? kept_stage(rings, quad + k, begin) : kept_at(rings, quad + k, begin);
+            load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
+            if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
             sum_values(values, shared.weights[pass & 1][quad + k][lane], r);
         }
         if (first + CHUNK_MIN >= span.end) break;
         quad_together();
-        let_go(rings, all[warp]);
+        let_go(rings, all[warp], KEPT_SLOTS);
     }
     return r;
 }
 
-// After a barrier: the last values may go.
+// After a barrier: the last values may go. Some were written into, which the copy engine is told.
 __device__ __forceinline__ void finish_kept(const Rings& rings, Saved& saved) {
+    show_copy_engine();
     // Where this warp had some of the last positions.
-    if (((saved.held - saved.taken) / KEPT_STAGES) % 2) let_go(rings, saved);
+    if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved, KEPT_SLOTS);
     __syncwarp();
     if (own_lane() == 0) saved.taken = saved.held;
+    __syncwarp();
 }

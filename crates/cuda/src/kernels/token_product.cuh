@@ -57,14 +57,11 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Colu
     return __fmaf_rn(x.scale, term, before);
 }
 
-// Most super-blocks of a part, whose columns are in registers.
-#define WIDTH 3
-
-// Of up to three sums, each over the eight lanes of a row, a lane ends up with one: which is `lane % 4 / 2 + lane % 2 * 2`.
+// Of up to four sums, each over the eight lanes of a row, a lane ends up with one: which is `lane % 4 / 2 + lane % 2 * 2`.
 __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
     bool odd = lane & 1, upper = lane & 2;
     float a = (odd ? v[2] : v[0]) + __shfl_xor_sync(FULL, odd ? v[0] : v[2], 1);
-    float b = (odd ? 0.0f : v[1]) + __shfl_xor_sync(FULL, odd ? v[1] : 0.0f, 1);
+    float b = (odd ? v[3] : v[1]) + __shfl_xor_sync(FULL, odd ? v[1] : v[3], 1);
     float mine = (upper ? b : a) + __shfl_xor_sync(FULL, upper ? a : b, 2);
     return mine + __shfl_xor_sync(FULL, mine, 4);
 }
@@ -84,8 +81,8 @@ __device__ __forceinline__ Strip strip_of(const Stretch& s) {
 // cycles and was no faster: the code is twice as long then.
 template <int F>
 __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
-    // A stage has room for no more.
-    constexpr u32 MOST = STAGE_BYTES / Layout<F>::chunk < WIDTH ? STAGE_BYTES / Layout<F>::chunk : WIDTH;
+    // A slot has room for no more.
+    constexpr u32 MOST = SLOT_BYTES / Layout<F>::chunk < WIDTH ? SLOT_BYTES / Layout<F>::chunk : WIDTH;
     u32 own = lane % 4 / 2 + lane % 2 * 2;
     Units u = s.units;
     u32 step = u.stride * s.supers * 4;
@@ -102,13 +99,13 @@ __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x,
 #pragma unroll 1
         for (; run > 0; run--, out += step) {
             const u8* chunk = ring_wait(ring);
-            // Where there is no second or third chunk its sum is of whatever stands there, and is left.
-            float v[WIDTH] = {};
+            // Where there are fewer chunks the sum of one that is not there is of whatever stands there, and is left.
+            float v[4] = {};
 #pragma unroll
             for (u32 i = 0; i < MOST; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
             float mine = deal_out(v, lane);
             if (keeps) *out = mine;
-            ring_next(ring, lane);
+            ring_next<1>(ring, lane);
         }
     }
 }
@@ -116,8 +113,9 @@ __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x,
 // The same for tiles that one warp has whole: a sum per tile and row.
 template <int F>
 __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = STAGE_BYTES / CHUNK;
+    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = WHOLE_SLOTS * SLOT_BYTES / CHUNK;
     u32 supers = s.supers;
+    if (s.units.count) ring_align<WHOLE_SLOTS>(ring, lane);
 #pragma unroll 1
     for (u32 tile = s.units.tile; tile < s.tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
@@ -129,7 +127,7 @@ __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Inp
             for (u32 at = super; at < end; at++, chunk += CHUNK) {
                 sum = chunk_sum<F>(chunk, lane, columns_of(x, at, lane), sum);
             }
-            ring_next(ring, lane);
+            ring_next<WHOLE_SLOTS>(ring, lane);
         }
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);

@@ -3,10 +3,41 @@
 use super::products;
 use crate::memory::Plain;
 
-/// Bytes that a warp fetches at once: four chunks of four bits, three of six, two of eight.
-pub(super) const STAGE_BYTES: usize = 2560;
-/// Most super-blocks whose columns a warp keeps in registers, as `WIDTH` in `kernels/token_product.cuh`.
-pub(super) const WIDTH_MAX: usize = 3;
+/// How the shared memory of a warp that computes is cut up for the weights it waits for; see `kernels/ring.cuh`.
+#[derive(Clone, Copy)]
+pub(super) struct Ring {
+    /// What most stages take.
+    pub slot_bytes: usize,
+    /// Slots.
+    pub depth: usize,
+    /// Most super-blocks whose columns a warp keeps in registers.
+    width: usize,
+    /// Slots of a stage where tiles are added up as a whole.
+    whole_slots: usize,
+}
+
+impl Ring {
+    /// Three chunks of four bits, which is half a row of the 1.5B, or two of six.
+    const DENSE: Ring = Ring { slot_bytes: 1728, depth: 6, width: 3, whole_slots: 2 };
+    /// Four chunks of four bits or three of six: half a row of the 30B-A3B, and all of an expert's.
+    const MIXED: Ring = Ring { slot_bytes: 2560, depth: 4, width: 4, whole_slots: 1 };
+
+    pub fn new(experts: bool) -> Ring {
+        if experts { Ring::MIXED } else { Ring::DENSE }
+    }
+
+    /// Most super-blocks of a part.
+    pub fn width(&self, chunk: usize) -> usize {
+        self.width.min(self.slot_bytes / chunk)
+    }
+
+    /// What kernels are compiled with.
+    pub fn definitions(&self) -> [String; 4] {
+        let Ring { slot_bytes, depth, width, whole_slots } = self;
+        [("SLOT_BYTES", slot_bytes), ("DEPTH", depth), ("WIDTH", width), ("WHOLE_SLOTS", whole_slots)]
+            .map(|(name, value)| format!("{name}={value}"))
+    }
+}
 
 /// `Job` in `kernels/token_phase.cuh`.
 #[repr(C)]
@@ -54,12 +85,14 @@ pub(super) struct StretchBlock {
 }
 
 impl StretchBlock {
-    /// Its tiles in parts of `width` super-blocks, for the warps to share.
-    pub fn deal(&mut self, supers: usize, width: usize, chunk: usize) {
+    /// Its tiles in parts of `width` super-blocks, for the warps to share, or as a whole.
+    pub fn deal(&mut self, ring: Ring, supers: usize, width: Option<usize>, chunk: usize) {
+        let slots = if width.is_none() { ring.whole_slots } else { 1 };
+        let width = width.unwrap_or(supers);
         let parts = supers.div_ceil(width);
         (self.supers, self.width, self.parts) = (supers as u16, width as u16, parts as u16);
         self.groups = (products::WARPS / parts) as u16;
-        (self.chunk, self.stage) = (chunk as u16, (STAGE_BYTES / chunk * chunk) as u16);
+        (self.chunk, self.stage) = (chunk as u16, (slots * ring.slot_bytes / chunk * chunk) as u16);
     }
 }
 
@@ -103,9 +136,10 @@ mod tests {
     #[test]
     fn there_are_groups_of_warps_where_all_parts_have_one() {
         // Gate of the 1.5B, its down, and that of the 7B.
-        for (supers, chunk, expected) in [(6, 576, (2, 8, 2304)), (35, 848, (12, 1, 2544)), (74, 848, (25, 0, 2544))] {
+        let ring = Ring::new(false);
+        for (supers, chunk, expected) in [(6, 576, (2, 8, 1728)), (35, 848, (18, 0, 1696)), (74, 848, (37, 0, 1696))] {
             let mut stretch = StretchBlock { tiles: 7, ..StretchBlock::default() };
-            stretch.deal(supers, WIDTH_MAX, chunk);
+            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
             assert_eq!((stretch.parts, stretch.groups, stretch.stage), expected, "{supers} super-blocks");
         }
     }

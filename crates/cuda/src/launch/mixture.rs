@@ -3,7 +3,7 @@
 //! Which experts these are is known on the card only. So a block's work is cut up for a place among the chosen, not for an
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
-use super::job::{JobBlock, STAGE_BYTES, StretchBlock, Tiles, WIDTH_MAX, share};
+use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
 use super::script::{INPUT_BYTES, Mark, Script, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
@@ -165,7 +165,7 @@ impl Mixture {
         let (down, supers) = (self.down_share(block), self.columns / pack::CHUNK_COLUMNS as u32);
         let mut job = JobBlock { input: ends.input, output: ends.output, columns: self.columns, supers, ..job };
         let (rows, each) = (pack::TILE_ROWS as u32, self.width / pack::CHUNK_COLUMNS as u32);
-        let none = StretchBlock::default();
+        let (none, ring) = (StretchBlock::default(), Ring::new(true));
         if job.kind == ROUTE {
             job.tiles = u32::from(block < self.count || gate.count > 0);
             job.wide = is_wide(self.gate_format);
@@ -189,7 +189,7 @@ impl Mixture {
                 matrix_tiles: gate.count as u16,
                 ..none
             };
-            stretch.deal(supers, WIDTH_MAX.min(STAGE_BYTES / chunk), chunk);
+            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
             return (job, stretch);
         }
         (job.tiles, job.rows, job.place) = (down.count, down.count * rows, down.first * rows);
@@ -197,14 +197,13 @@ impl Mixture {
         job = JobBlock { format: self.down_format.file_id(), wide: is_wide(self.down_format), ..job };
         let (chunk, each) = (pack::chunk_bytes(self.down_format), each as usize);
         // The downs beside each other are one matrix whose columns stand apart; a part is inside one of them.
-        let width =
-            (1..=WIDTH_MAX.min(STAGE_BYTES / chunk)).rev().find(|&width| each.is_multiple_of(width)).unwrap_or(1);
+        let width = (1..=ring.width(chunk)).rev().find(|&width| each.is_multiple_of(width)).unwrap_or(1);
         if down.count == 0 {
             return (job, none);
         }
         let weights = self.down + (down.first as usize * each * chunk) as u64;
         let mut stretch = StretchBlock { weights, tiles: down.count as u16, matrix_tiles: 0, ..none };
-        stretch.deal(self.used as usize * each, width, chunk);
+        stretch.deal(ring, self.used as usize * each, Some(width), chunk);
         (job, stretch)
     }
 }

@@ -1,6 +1,6 @@
 //! A whole step of one row as one kernel: a list of phases (`script.rs`) that the kernel `token` works through.
 
-use super::job::{JobBlock, STAGE_BYTES, StretchBlock};
+use super::job::{JobBlock, Ring, StretchBlock};
 use super::script::{Handed, Script};
 use super::{Kernels, KernelsOptions, Module, products};
 use crate::arguments::*;
@@ -25,15 +25,6 @@ const PARTIAL_BYTES_MAX: usize = 16 << 10;
 pub(super) const FEEDERS: usize = 128;
 /// Shared memory the kernel is made for, that of compute capability 9.0.
 pub(super) const SHARED_BYTES: usize = 227 << 10;
-/// After the last stage: sums of pairs of chunks may read past it.
-const SLACK_BYTES: usize = 2048;
-
-/// How many stages each warp has under way: as many as fit beside everything else.
-pub(super) fn depth(options: &KernelsOptions) -> usize {
-    let work = options.attention_bytes().max(WORK_BYTES_MIN);
-    let others = FIXED_BYTES + work + PHASES_MAX * size_of::<StretchBlock>() + SLACK_BYTES + 256;
-    (SHARED_BYTES - others) / (products::WARPS * STAGE_BYTES)
-}
 
 /// The kernel.
 pub(super) struct TokenKernel {
@@ -44,7 +35,8 @@ pub(super) struct TokenKernel {
 impl TokenKernel {
     pub fn new(device: &Device, module: &Module, options: &KernelsOptions) -> Result<TokenKernel, Error> {
         let function = module.function_with("token", device.facts().shared_bytes - FIXED_BYTES)?;
-        Ok(TokenKernel { function, ring_bytes: products::WARPS * STAGE_BYTES * depth(options) + SLACK_BYTES })
+        let ring = Ring::new(options.experts);
+        Ok(TokenKernel { function, ring_bytes: products::WARPS * ring.slot_bytes * ring.depth })
     }
 }
 

@@ -4,7 +4,7 @@
 //! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
 //! reads was written.
 
-use super::job::{JobBlock, STAGE_BYTES, StretchBlock, Tiles, WIDTH_MAX, share, uneven_share};
+use super::job::{JobBlock, Ring, StretchBlock, Tiles, share, uneven_share};
 use super::mixture::{Ends, Mixture};
 use super::{KernelsOptions, SPLITS};
 use crate::arguments::*;
@@ -52,6 +52,7 @@ pub(super) struct Phase {
     work: Work,
     /// Blocks that have attention at any position.
     attending: u32,
+    ring: Ring,
     /// Parameters where it is no product.
     pub params: Vec<u8>,
 }
@@ -244,7 +245,8 @@ impl Script {
 
     pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
         let attending = (self.options.heads / self.options.group()) as u32;
-        self.phases.push(Phase { kind, input, output, work, attending, params: bytes_of(params) });
+        let ring = Ring::new(self.options.experts);
+        self.phases.push(Phase { kind, input, output, work, attending, ring, params: bytes_of(params) });
     }
 }
 
@@ -315,7 +317,7 @@ impl Phase {
         let skipped = u64::from(first * p.supers) * chunk as u64;
         // Tiles that are added up as a whole are one warp's each.
         let whole = p.slices == 1;
-        let width = if whole { p.supers as usize } else { WIDTH_MAX.min(STAGE_BYTES / chunk) };
+        let width = (!whole).then(|| self.ring.width(chunk));
         stretch = StretchBlock {
             weights: s.weights + skipped,
             second: if s.second == 0 { 0 } else { s.second + skipped },
@@ -323,7 +325,7 @@ impl Phase {
             matrix_tiles: tiles as u16,
             ..StretchBlock::default()
         };
-        stretch.deal(p.supers as usize, width, chunk);
+        stretch.deal(self.ring, p.supers as usize, width, chunk);
         job.whole = u32::from(whole);
         (job, stretch)
     }
@@ -350,6 +352,7 @@ mod tests {
             output: Mark::default(),
             work: Work::Product(product),
             attending: 2,
+            ring: Ring::new(false),
             params: Vec::new(),
         }
     }
@@ -368,7 +371,7 @@ mod tests {
                 rows.push(job.rows);
                 let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
                 bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
-                assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= STAGE_BYTES);
+                assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= Ring::new(false).slot_bytes);
                 assert!(stretch.parts * stretch.width >= stretch.supers && stretch.groups > 0);
             }
             assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
