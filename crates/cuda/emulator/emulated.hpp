@@ -273,6 +273,8 @@ static inline void copy_16_or_zero(u32 to, const void* from, bool exists) {
     else small.all[small.count++] = copy;
 }
 static inline void copy_16(u32 to, const void* from) { copy_16_or_zero(to, from, true); }
+static inline void copy_16_near(u32 to, const void* from) { copy_16_or_zero(to, from, true); }
+static inline float load_near(const float* from) { return *from; }
 static inline void copies_commit() { card.current->groups++; }
 template <int N>
 static inline void copies_wait() { finish_small(card.current->groups - 1 - N); }

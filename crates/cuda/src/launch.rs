@@ -70,11 +70,15 @@ impl KernelsOptions {
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
     }
 
+    /// Blocks that have attention at any position.
+    fn attending(&self) -> usize {
+        self.heads / self.group()
+    }
+
     /// Most parts the positions of a row are cut into: one for each multiprocessor and group of heads. Whoever merges them has a
     /// thread for each part and head.
     fn splits(&self) -> usize {
-        let groups = self.heads / self.group();
-        (self.multiprocessors / groups).clamp(1, SPLITS.min(512 / self.group()))
+        (self.multiprocessors / self.attending()).clamp(1, SPLITS.min(512 / self.group()))
     }
 
     /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key

@@ -221,6 +221,19 @@ __device__ __forceinline__ void cluster_store(u32 address, u32 rank, float value
 }
 #endif
 
+// Weights pass through the second-level cache once; keys, values and results should stay there instead.
+__device__ __forceinline__ u64 pass_through() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+__device__ __forceinline__ u64 keep_near() {
+    u64 policy;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // Copies into shared memory.
 
 // Sixteen bytes, asked for by one thread and waited for by it.
@@ -228,7 +241,18 @@ __device__ __forceinline__ void copy_16(u32 to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-// The same, with zeros where there is nothing to copy.
+// The same for what every step reads again: it should stay in the second-level cache.
+__device__ __forceinline__ void copy_16_near(u32 to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(keep_near()) : "memory");
+}
+
+__device__ __forceinline__ float load_near(const float* from) {
+    float x;
+    asm volatile("ld.global.cg.L2::cache_hint.f32 %0, [%1], %2;" : "=f"(x) : "l"(from), "l"(keep_near()));
+    return x;
+}
+
+// The same as `copy_16`, with zeros where there is nothing to copy.
 __device__ __forceinline__ void copy_16_or_zero(u32 to, const void* from, bool exists) {
     int bytes = exists ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -303,18 +327,5 @@ __device__ __forceinline__ void show_copy_engine() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 #endif
-
-// Weights pass through the second-level cache once; keys, values and results should stay there instead.
-__device__ __forceinline__ u64 pass_through() {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-__device__ __forceinline__ u64 keep_near() {
-    u64 policy;
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
 
 #endif

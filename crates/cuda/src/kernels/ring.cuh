@@ -135,8 +135,7 @@ __device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full, u64 pol
 //
 // Lanes take turns, and in a turn each asks for the stages of one piece: what stands together in memory is asked for together.
 // One stage in a turn and the logits of the 7B took 156 us instead of 111; all that a ring has room for, and the first warps had
-// theirs full long before the last: a layer of the 1.5B took 23 us instead of 20. Where experts are chosen all that can be asked
-// for is asked for at once: the 30B-A3B gave 764 tokens a second, and 726 in turns (H200, 2026-11-16).
+// theirs full long before the last: a layer of the 1.5B took 23 us instead of 20 (H200, 2026-11-16).
 __device__ __forceinline__ void
 feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& cache, u32 data, u32 full, u32 empty) {
     u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
@@ -166,10 +165,10 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
             }
             fed = true, slot += slots;
             if (slot == DEPTH) slot = 0, parity ^= 1;
-            if (!MIXED && begins && (!f.left || f.left == f.piece)) break;
+            if (begins && (!f.left || f.left == f.piece)) break;
         }
         // Looking all the time would take instructions from the warps that compute.
-        if (!__any_sync(FULL, fed)) __nanosleep(40);
+        if (!__any_sync(FULL, fed)) __nanosleep(MIXED ? 150 : 40);
     }
 }
 

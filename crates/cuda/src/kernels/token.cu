@@ -53,6 +53,7 @@ struct Entry {
     Job job;
 };
 #define ENTRIES 4
+static_assert(sizeof(Entry) <= 16 * WARP, "a warp copies a description");
 
 // A thread takes four of the 32 columns that one lane of a product would, as `element` does.
 template <int F>
@@ -93,16 +94,19 @@ __device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters,
     }
 }
 
-// One thread fetches descriptions, as many ahead as there is room for.
+// One warp fetches descriptions, as many ahead as there is room for. The copy engine has enough to do with weights.
 __device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32 full, u32 empty) {
     const Job* jobs = p.jobs + (u64)blockIdx.x * p.count;
-    u64 policy = keep_near();
+    u32 lane = own_lane();
     for (u32 i = 0; i < p.count; i++) {
         u32 slot = i % ENTRIES;
         barrier_wait(empty + slot * 8, (i / ENTRIES & 1) ^ 1);
-        barrier_expect(full + slot * 8, sizeof(Op) + sizeof(Job));
-        fetch(shared_address(&entries[slot].op), p.ops + i, sizeof(Op), full + slot * 8, policy);
-        fetch(shared_address(&entries[slot].job), jobs + i, sizeof(Job), full + slot * 8, policy);
+        const uint4* from = lane < sizeof(Op) / 16 ? p.ops[i].words + lane : (const uint4*)(jobs + i) + lane - sizeof(Op) / 16;
+        if (lane < sizeof(Entry) / 16) copy_16_near(shared_address(entries + slot) + lane * 16, from);
+        copies_commit();
+        copies_wait<0>();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(full + slot * 8);
     }
 }
 
@@ -146,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             u32 known = shared_address(&choice.known), fulls = shared_address(full), empties = shared_address(empty);
             const Stretch* stretches = stretches_at(shared, p);
             feed(feeder, stretches, p.count, known, cache, data, fulls, empties);
-        } else if (own % WARP == 0) {
+        } else {
             feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
         }
         return;

@@ -33,7 +33,7 @@ __device__ __forceinline__ float sum_squares(const float* squares) {
 __device__ __forceinline__ void bring_norm(const Job& job, float* norm) {
     u32 at = threadIdx.x * 8;
     if (at < job.columns) {
-        copy_16(shared_address(norm + at), job.norm + at), copy_16(shared_address(norm + at + 4), job.norm + at + 4);
+        copy_16_near(shared_address(norm + at), job.norm + at), copy_16_near(shared_address(norm + at + 4), job.norm + at + 4);
     }
     copies_commit();
 }

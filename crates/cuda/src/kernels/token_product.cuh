@@ -209,7 +209,7 @@ __device__ __forceinline__ Ending ending_of(const Job& job, const float* partial
     bool adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
     u32* out = job.output + job.place + row;
     const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : threadIdx.x % 4)) * 4 + row % 4;
-    float bias = has_row && job.bias ? __ldcg(job.bias + row) : 0.0f;
+    float bias = has_row && job.bias ? load_near(job.bias + row) : 0.0f;
     return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, bias, has_row && adds ? load_relaxed(out) : 0};
 }
 
@@ -243,7 +243,7 @@ __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squar
             }
         }
         e.row += e.step, e.out += e.step, e.parts += e.step * e.slices;
-        if (e.row < e.rows && job.bias) e.bias = __ldcg(job.bias + e.row);
+        if (e.row < e.rows && job.bias) e.bias = load_near(job.bias + e.row);
         if (e.row < e.rows && e.kind == OP_ADD) e.before = load_relaxed(e.out);
     }
     if (e.kind == OP_LOGITS) note_candidate(best, squares, job.candidates + blockIdx.x);

@@ -54,7 +54,8 @@ impl Kernels {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
         let blocks = self.device.facts().multiprocessors as usize;
         let whole = columns.is_multiple_of(pack::CHUNK_COLUMNS) && width.is_multiple_of(pack::CHUNK_COLUMNS);
-        let reads = (heads + 2 * kv_heads) * head / pack::TILE_ROWS >= blocks
+        // Blocks that are spared rows of q, k and v have an expert's score.
+        let reads = (heads + 2 * kv_heads) * head / pack::TILE_ROWS >= blocks && self.options.attending() <= count
             || blocks.is_multiple_of(used) && width / pack::TILE_ROWS >= blocks / used;
         let fits = || {
             let (input, partial) = shared_bytes(blocks as u32, columns as u32, width as u32, used as u32);

@@ -64,7 +64,10 @@ impl Kernels {
         room(call.output, call.rows * call.stride, "output rows");
         let (with_norm, in_program) = (call.norm.is_some(), self.script().is_some());
         let multiprocessors = self.device.facts().multiprocessors as usize;
-        let plan = Plan::new(call.parts, call.then, with_norm, multiprocessors, in_program);
+        let mut plan = Plan::new(call.parts, call.then, with_norm, multiprocessors, in_program);
+        if in_program && matches!(call.then, Then::Store) {
+            plan.spare(self.options.attending(), call.parts, multiprocessors);
+        }
         if plan.shared_bytes() > self.device.facts().shared_bytes {
             return Err(Error::Unsupported(format!("a row of {columns} columns on a card with little shared memory")));
         }
@@ -87,6 +90,7 @@ impl Kernels {
             ..ProductBlock::default()
         };
         params.segments = segments(&mut a, call.parts, call.then, &plan.blocks);
+        params.segments.iter_mut().filter(|s| s.blocks > 0).for_each(|s| s.first_block += plan.spared as u32);
         let blocks: usize = plan.blocks.iter().sum();
         let products = &self.products;
         let (name, function) = match call.then {
@@ -151,6 +155,8 @@ pub(super) struct Plan {
     places: usize,
     chunk_bytes: usize,
     with_norm: bool,
+    /// Blocks before the first that has work.
+    spared: usize,
 }
 
 impl Plan {
@@ -169,7 +175,22 @@ impl Plan {
         let places = places * pair;
         let slices = if apart { supers } else { slices(places, supers) };
         let chunk_bytes = parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        Plan { supers, slices, blocks, places, chunk_bytes, with_norm }
+        Plan { supers, slices, blocks, places, chunk_bytes, with_norm, spared: 0 }
+    }
+
+    /// Leaves the first blocks of a program without work where no other gets more tiles for it: they wait for the keys and
+    /// values of attention meanwhile, which everybody else waits for next.
+    fn spare(&mut self, attending: usize, parts: &[Part<'_>], multiprocessors: usize) {
+        let tiles: Vec<usize> = parts.iter().map(|part| part.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
+        let bytes: Vec<usize> = parts.iter().map(|part| part.matrix.bytes()).collect();
+        let left = multiprocessors.saturating_sub(attending);
+        if left < tiles.len() || left < attending {
+            return;
+        }
+        let (blocks, places) = cut(&tiles, &bytes, left);
+        if places <= self.places {
+            (self.blocks, self.spared) = (blocks, attending);
+        }
     }
 
     /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.

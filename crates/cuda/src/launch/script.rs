@@ -244,7 +244,7 @@ impl Script {
     }
 
     pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
-        let attending = (self.options.heads / self.options.group()) as u32;
+        let attending = self.options.attending() as u32;
         let ring = Ring::new(self.options.experts);
         self.phases.push(Phase { kind, input, output, work, attending, ring, params: bytes_of(params) });
     }
@@ -282,10 +282,7 @@ impl Phase {
             }
         };
         let s = p.segments.iter().rev().find(|s| block >= s.first_block).unwrap_or(&p.segments[0]);
-        let own = block - s.first_block;
-        if own >= s.blocks {
-            return (job, stretch);
-        }
+        let Some(own) = block.checked_sub(s.first_block).filter(|&own| own < s.blocks) else { return (job, stretch) };
         let Tiles { first, count: tiles } = match self.kind {
             ADD => uneven_share(s.tiles, s.blocks, own, self.attending, 0),
             GATE => uneven_share(s.tiles, s.blocks, own, self.attending, 1),
