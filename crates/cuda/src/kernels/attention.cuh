@@ -83,7 +83,7 @@ __device__ __forceinline__ Span span_of(const Heads& s, u32 position, u32 split,
 
 __device__ __forceinline__ void fill_near(Near& near, const u32* table, const Span& span) {
     u32 first = span.start / KV_BLOCK, count = (span.end - span.start + KV_BLOCK - 1) / KV_BLOCK;
-    if (threadIdx.x < min(count, NEAR)) near.blocks[threadIdx.x] = table[first + threadIdx.x];
+    if (this_thread() < min(count, NEAR)) near.blocks[this_thread()] = table[first + this_thread()];
 }
 
 // The cache's block that has a position of the chunk.
@@ -129,7 +129,7 @@ __device__ __forceinline__ void load_keys(const u16* base, int lane, uint4* keys
 // A warp's quarter of the values of sixteen positions, eight and eight.
 template <typename From>
 __device__ __forceinline__ void load_values(const u16* first, const u16* second, int lane, uint2* values) {
-    u32 piece = lane / 4, at = (threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
+    u32 piece = lane / 4, at = (this_thread() / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         values[i] = make_uint2(0, 0);
@@ -158,7 +158,7 @@ __device__ __forceinline__ void patch_values(uint2* values, u32 first, u32 posit
         if (!own && at <= position) continue;
         values[i] = make_uint2(0, 0);
         if (own && piece < VALUE_PIECES) {
-            values[i] = *(const uint2*)(fresh[1] + threadIdx.x / WARP % 4 * (HEAD / 4) + piece * 4);
+            values[i] = *(const uint2*)(fresh[1] + this_thread() / WARP % 4 * (HEAD / 4) + piece * 4);
         }
     }
 }
@@ -179,7 +179,7 @@ struct Running {
 
 // Four warps wait for each other.
 __device__ __forceinline__ void quad_together() {
-    wait_together(2 + threadIdx.x / 128, 128);
+    wait_together(2 + this_thread() / 128, 128);
 }
 
 // Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each
@@ -216,7 +216,7 @@ score(const AttentionShared& shared, const uint4 (*keys)[KEY_PIECES], u32 first,
 __device__ __forceinline__ float
 weigh(const float (*scores)[2], int lane, u32 pass, AttentionShared& shared, Running& r) {
     float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
-    u32 warp = threadIdx.x / WARP, side = pass & 1;
+    u32 warp = this_thread() / WARP, side = pass & 1;
     largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     if (lane % 4 == 0) shared.peaks[side][warp][lane / 4] = largest;
@@ -269,8 +269,8 @@ struct Loads {
 
 // Asks for keys; `first` is the first position of the four warps. What is past the end is not looked at.
 __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
-    int lane = threadIdx.x % WARP;
-    u32 own = first + threadIdx.x / WARP % 4 * UNIT;
+    int lane = this_thread() % WARP;
+    u32 own = first + this_thread() / WARP % 4 * UNIT;
     if (own >= span.end) return;
     const u16* base = near_by(s, table, near, span, own, 0);
 #pragma unroll
@@ -278,7 +278,7 @@ __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const
 }
 
 __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
         u32 at = first + k * UNIT;
@@ -290,19 +290,19 @@ __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, con
 
 // The first position of this warp's four.
 __device__ __forceinline__ u32 first_of(const Span& span) {
-    return span.start + threadIdx.x / 128 * 64;
+    return span.start + this_thread() / 128 * 64;
 }
 
 // A warp's part of the chunk. The first keys and values are on their way already.
 __device__ __forceinline__ Running
 walk(const Heads& s, const u32* table, const Near& near, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
     const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
-    u32 quad = threadIdx.x / 128 * 4, pass = 0;
+    u32 quad = this_thread() / 128 * 4, pass = 0;
 #pragma unroll 1
     for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, pass++) {
-        u32 own = first + threadIdx.x / WARP % 4 * UNIT, next = first + CHUNK_MIN;
+        u32 own = first + this_thread() / WARP % 4 * UNIT, next = first + CHUNK_MIN;
         float scores[2][2];
         if (own + UNIT >= span.length) {
             patch_keys(loads.keys[0], own, span.length - 1, fresh, lane);
@@ -326,7 +326,7 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
 
 // A finished query as the tensor cores read it: row `head` of the first operand. One warp; zeros where there is no head.
 __device__ __forceinline__ void place_query(AttentionShared& shared, const float* query, int head) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     for (int at = lane; at < 8 * KEY_PIECES; at += WARP) {
         uint2 low = make_uint2(0, 0), high = low;
         if (query && at * 4 < HEAD) {
@@ -345,7 +345,7 @@ __device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
 
 // Lays the warps' results out for `gathered`. Ends with a barrier.
 __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, head = lane / 4, t = lane % 4;
+    int warp = this_thread() / WARP, lane = this_thread() % WARP, head = lane / 4, t = lane % 4;
     r.total += __shfl_xor_sync(FULL, r.total, 1);
     r.total += __shfl_xor_sync(FULL, r.total, 2);
     // The largest is the same in all four warps; to have one of them write it would cost registers.
@@ -391,7 +391,7 @@ __device__ __forceinline__ Gathered gathered(const AttentionShared& shared, u32 
 
 // The share of each chunk in the result of a head, from `largest[s]` in `weights` and `totals`. One warp.
 __device__ __forceinline__ void share_out(AttentionShared& shared, u32 h, u32 splits) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     float* weights = shared.merge.weights[h];
     float largest = -INFINITY, total = 0.0f;
     for (u32 s = lane; s < splits; s += WARP) largest = fmaxf(largest, weights[s]);

@@ -39,6 +39,16 @@ __device__ __forceinline__ float silu(float x) {
     return __fdividef(x, 1.0f + __expf(-x));
 }
 
+// The thread's number. In `token.cu` it hides where it comes from: what is worked out from it would otherwise be kept through all
+// phases, and registers are scarce.
+__device__ __forceinline__ u32 this_thread() {
+#ifdef FEEDERS
+    return anew(threadIdx.x);
+#else
+    return threadIdx.x;
+#endif
+}
+
 // All warps that compute wait for each other. Where others feed them (`token.cu`) those are not waited for.
 __device__ __forceinline__ void together() {
 #ifdef FEEDERS

@@ -56,7 +56,7 @@ struct Turn {
 };
 
 __device__ __forceinline__ HeadPart load_head(const float* x) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     HeadPart h;
 #pragma unroll
     for (int i = 0; i < HEAD_EACH; i++) h.v[i] = i * WARP + lane < HEAD ? __ldcg(x + i * WARP + lane) : 0.0f;
@@ -65,7 +65,7 @@ __device__ __forceinline__ HeadPart load_head(const float* x) {
 
 __device__ __forceinline__ Turn load_turn(const Heads& p, u32 position) {
     Turn turn;
-    u32 pairs = p.dimensions / 2, i = threadIdx.x % WARP;
+    u32 pairs = p.dimensions / 2, i = this_thread() % WARP;
 #pragma unroll
     for (float2& pair : turn.pairs) {
         pair = i < pairs ? p.angles[(u64)position * pairs + i] : make_float2(1.0f, 0.0f);
@@ -76,7 +76,7 @@ __device__ __forceinline__ Turn load_turn(const Heads& p, u32 position) {
 
 // One warp: leaves a head as it is in `out`.
 __device__ __forceinline__ void store_head(const HeadPart& h, float* out) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
 #pragma unroll
     for (int i = 0; i < HEAD_EACH; i++) {
         if (i * WARP + lane < HEAD) out[i * WARP + lane] = h.v[i];
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_head(const HeadPart& h, float* out) {
 // One warp: normalises a head where a weight is given, rotates and scales it, and leaves it in `out`.
 __device__ __forceinline__ void
 finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, float scale, float* out) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     if (norm) {
         float squares = 0.0f;
 #pragma unroll
@@ -124,5 +124,5 @@ finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, flo
 }
 
 __device__ __forceinline__ void store_half_head(u16* to, const float* x, u32 exchanged = 0) {
-    for (u32 c = threadIdx.x % WARP * 2; c < HEAD; c += 2 * WARP) *(u32*)(to + (c ^ exchanged)) = pack_halves(x[c], x[c + 1]);
+    for (u32 c = this_thread() % WARP * 2; c < HEAD; c += 2 * WARP) *(u32*)(to + (c ^ exchanged)) = pack_halves(x[c], x[c + 1]);
 }

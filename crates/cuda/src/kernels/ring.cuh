@@ -8,7 +8,7 @@
 //
 // A ring is DEPTH slots. A stage takes as many as its bytes need, one to three, and begins at a multiple of that; slots before
 // it are passed over. Every slot is filled and let go once in a round, passed over or not, so the parity of its two barriers
-// is that of the round.
+// is that of the round, and neither side is ever a round ahead.
 //
 // The warps that compute only wait for a stage and say when they have read it. When they did the fetching themselves it was
 // a seventh of all instructions, and stood between the phases (2026-11-16).
@@ -176,12 +176,17 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
 struct Ring {
     const u8* data;        // Its first slot.
     u32 full, empty;       // The barriers of that slot; those of a slot are 8 bytes further on.
-    u32 taken;             // Slots, ever.
-    u32 slot, parity;      // Where that is.
+    u32 slot, parity;      // The next stage's.
 };
 
+// Slots taken, modulo two rounds.
+__device__ __forceinline__ u32 ring_taken(const Ring& r) {
+    return r.slot + r.parity * DEPTH;
+}
+
 __device__ __forceinline__ Ring ring_at(const u8* data, u32 full, u32 empty, u32 taken) {
-    return {data, full, empty, taken, taken % DEPTH, taken / DEPTH & 1};
+    u32 parity = taken >= DEPTH;
+    return {data, full, empty, taken - parity * DEPTH, parity};
 }
 
 // Slots to pass over before a stage of N.
@@ -202,7 +207,7 @@ template <u32 N>
 __device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
     __syncwarp();
     if (lane < N) barrier_arrive(r.empty + (r.slot + lane) * 8);
-    r.slot += N, r.taken += N;
+    r.slot += N;
     if (r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
 }
 
@@ -210,5 +215,5 @@ __device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
 template <u32 N>
 __device__ __forceinline__ void ring_align(Ring& r, u32 lane) {
 #pragma unroll 1
-    for (u32 gap = ring_gap<N>(r.taken); gap > 0; gap--) ring_next<1>(r, lane);
+    for (u32 gap = ring_gap<N>(r.slot); gap > 0; gap--) ring_wait(r), ring_next<1>(r, lane);
 }

@@ -194,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             Ring ring = ring_at(shared + p.ring_offset + warp * DEPTH * SLOT_BYTES, shared_address(full + warp * DEPTH),
                                 shared_address(empty + warp * DEPTH), saved[warp].taken);
             token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, launches, times);
-            if (lane == 0) saved[warp].taken = ring.taken;
+            if (lane == 0) saved[warp].taken = ring_taken(ring);
         } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);

@@ -5,7 +5,7 @@
 
 // A head, when all of it is there. What is looked at again is looked at together: one after the other would wait for each.
 __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
-    int lane = threadIdx.x % WARP;
+    int lane = this_thread() % WARP;
     u32 seen[HEAD_EACH], apart;
     do {
         apart = 0;
@@ -25,7 +25,7 @@ __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
 __device__ __forceinline__ void
 begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, const Rings& rings, const Saved* all) {
     const Span& span = cache.span;
-    u32 warp = threadIdx.x / WARP, position = span.length - 1, side = warp - 8;
+    u32 warp = this_thread() / WARP, position = span.length - 1, side = warp - 8;
     bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
     if (is_query || is_own) {
         u32 head = is_query ? span.part * GROUP + warp : s.heads + side * s.kv_heads + span.kv_head;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
         return base + ((u64)(element / HEAD) * SPLITS + at / count) * (HEAD + 2) + 2 + element % HEAD;
     };
     auto exists = [&](u32 at) { return at < count * splits && first + at % count < GROUP * HEAD; };
-    u32 own = threadIdx.x, h = own / splits;
+    u32 own = this_thread(), h = own / splits;
     const u64* statistics = base + ((u64)h * SPLITS + own % splits) * (HEAD + 2);
     u64 largest, total, seen[EACH];
     bool stale;
@@ -79,9 +79,9 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
         if (exists(at)) shared.merge.values[at] = tagged_value(seen[i]);
     }
     together();
-    if (threadIdx.x / WARP < GROUP) share_out(shared, threadIdx.x / WARP, splits);
+    if (this_thread() / WARP < GROUP) share_out(shared, this_thread() / WARP, splits);
     together();
-    for (u32 i = threadIdx.x; i < count && first + i < GROUP * HEAD; i += 512) {
+    for (u32 i = this_thread(); i < count && first + i < GROUP * HEAD; i += 512) {
         const float* weights = shared.merge.weights[(first + i) / HEAD];
         float sum = 0.0f;
 #pragma unroll 8
@@ -95,7 +95,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
                                                 const Rings& rings, Saved* all, u32 count, u64* times) {
     if (blockIdx.x >= cache.items) return;
     const Span& span = cache.span;
-    Saved& saved = all[threadIdx.x / WARP];
+    Saved& saved = all[this_thread() / WARP];
     uint4 keys[2][KEY_PIECES];
     foresee_kept(span, rings, saved, keys);
     note(times, 1);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;
-    u32 own = own_thread();
+    u32 own = this_thread();
     if (own < GROUP * HEAD / 2) {
         u32 h = own / (HEAD / 2), c = own % (HEAD / 2) * 2, head = span.part * GROUP + h;
         Gathered g = gathered(shared, h, c);

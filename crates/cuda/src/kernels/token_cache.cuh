@@ -28,7 +28,7 @@ __device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
     Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
     u32 items = span.splits * parts;
     if (blockIdx.x < items) fill_near(cache.near, table, span);
-    if (threadIdx.x != 0) return;
+    if (this_thread() != 0) return;
     cache.span = span, cache.table = table, cache.items = items;
     cache.block_bytes = s.block_bytes, cache.side_bytes = s.kv_heads * KV_BLOCK * HEAD * 2;
 }
@@ -57,7 +57,7 @@ struct Rings {
     u32 full, empty;
 };
 
-// Where a warp's stage is that begins with this slot, counted from the first ever.
+// Where a warp's stage is that begins with this slot.
 __device__ __forceinline__ u16* kept_at(const Rings& rings, u32 warp, u32 slot) {
     return (u16*)(rings.data + (warp * DEPTH + slot % DEPTH) * SLOT_BYTES);
 }
@@ -72,27 +72,28 @@ __device__ __forceinline__ u16* kept_stage(const Rings& rings, u32 warp, u32 slo
 __device__ __forceinline__ void let_go(const Rings& rings, Saved& saved, u32 slots) {
     u32 lane = own_lane(), slot = saved.held;
     __syncwarp();
-    if (lane < slots) barrier_arrive(rings.empty + (threadIdx.x / WARP * DEPTH + (slot + lane) % DEPTH) * 8);
+    if (lane < slots) barrier_arrive(rings.empty + (this_thread() / WARP * DEPTH + (slot + lane) % DEPTH) * 8);
     if (lane == 0) saved.held = slot + slots;
     __syncwarp();
 }
 
 __device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 slot, uint4 (*keys)[KEY_PIECES]) {
-    const u16* rows = kept_stage(rings, threadIdx.x / WARP, slot);
+    const u16* rows = kept_stage(rings, this_thread() / WARP, slot);
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, threadIdx.x % WARP, keys[i]);
+    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, keys[i]);
     let_go(rings, saved, KEPT_SLOTS);
 }
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
 // From here on `taken` is where the first stage begins, for the other warps to see after a barrier.
 __device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, uint4 (*keys)[KEY_PIECES]) {
-    u32 warp = threadIdx.x / WARP, gap = ring_gap<KEPT_SLOTS>(saved.taken), begin = saved.taken + gap;
+    u32 warp = this_thread() / WARP, gap = ring_gap<KEPT_SLOTS>(saved.taken), begin = saved.taken + gap;
     bool has = span.start + warp * UNIT < span.end;
     __syncwarp();
     if (own_lane() == 0) saved.held = saved.taken, saved.taken = has ? begin : saved.taken;
     __syncwarp();
     if (!has) return;
+    for (u32 slot = begin - gap; slot < begin; slot++) kept_stage(rings, warp, slot);
     let_go(rings, saved, gap);
     take_keys(rings, saved, begin, keys);
     kept_stage(rings, warp, begin + KEPT_SLOTS);
@@ -118,8 +119,8 @@ __device__ __forceinline__ void clear_values(const Span& span, const Rings& ring
 // warps read it.
 __device__ __forceinline__ Running
 walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all, uint4 (*keys)[KEY_PIECES]) {
-    u32 warp = threadIdx.x / WARP, quad = warp / 4 * 4, skipped = 0;
-    int lane = threadIdx.x % WARP;
+    u32 warp = this_thread() / WARP, quad = warp / 4 * 4, skipped = 0;
+    int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
 #pragma unroll 1
     for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, skipped += 2 * KEPT_SLOTS) {
@@ -157,6 +158,6 @@ __device__ __forceinline__ void finish_kept(const Rings& rings, Saved& saved) {
     // Where this warp had some of the last positions.
     if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved, KEPT_SLOTS);
     __syncwarp();
-    if (own_lane() == 0) saved.taken = saved.held;
+    if (own_lane() == 0) saved.taken = saved.held % (2 * DEPTH);
     __syncwarp();
 }

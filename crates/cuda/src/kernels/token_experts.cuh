@@ -44,7 +44,7 @@ __device__ __forceinline__ void foresee_router(const Mixture& p, u32 columns) {
 __device__ __forceinline__ void
 token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u32 mark, u32 tag, u64* times) {
     if (job.tiles == 0) return;
-    u32 warp = threadIdx.x / WARP, lane = own_lane(), supers = job.supers, columns = job.columns;
+    u32 warp = this_thread() / WARP, lane = own_lane(), supers = job.supers, columns = job.columns;
     u32 at = warp * SUPER + lane * 8;
     float v[8] = {}, w[8], r[8];
     // What a score needs is far away: it is asked for before the row is there.
@@ -66,11 +66,11 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     together();
     float scale = row_scale(sum_squares(room.squares), columns, job.epsilon);
     note(times, 3);
-    if (threadIdx.x < each) {
+    if (this_thread() < each) {
         float score = 0.0f;
 #pragma unroll 8
-        for (u32 s = 0; s < supers; s++) score += scores[threadIdx.x * PRODUCT_WARPS + s];
-        put_tagged(p.scores + blockIdx.x + threadIdx.x * gridDim.x, __fmul_rn(scale, score), tag);
+        for (u32 s = 0; s < supers; s++) score += scores[this_thread() * PRODUCT_WARPS + s];
+        put_tagged(p.scores + blockIdx.x + this_thread() * gridDim.x, __fmul_rn(scale, score), tag);
     }
     note(times, 4);
     normalise_8(v, scale, w);
@@ -118,9 +118,9 @@ choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch
 // The first warp chooses for this block. The others meet it in the product that follows, which waits for its weights.
 __device__ __forceinline__ void
 token_choose(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch, u32 tag, u64* times) {
-    if (threadIdx.x >= WARP) return;
+    if (this_thread() >= WARP) return;
     if (!job.chooses) {
-        if (threadIdx.x == 0) store_release_shared(shared_address(&choice.known), p.known);
+        if (this_thread() == 0) store_release_shared(shared_address(&choice.known), p.known);
     } else if (p.count <= 4 * WARP) {
         choose_tagged<4>(job, p, choice, stretch, tag, times);
     } else {
@@ -131,7 +131,7 @@ token_choose(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch,
 // The end of `mix`: each visit's sum with its share, four lanes for a row; then the visits in order onto the residual.
 __device__ __forceinline__ void
 finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before, u32 mark) {
-    u32 own = threadIdx.x, rows = job.rows, used = choice.used, quarter = own % 4, fold = 32 - __clz((rows - 1) >> 3);
+    u32 own = this_thread(), rows = job.rows, used = choice.used, quarter = own % 4, fold = 32 - __clz((rows - 1) >> 3);
     float* weighted = partial + used * job.tiles * job.slices * 4;
     // A warp has eight rows of a visit.
 #pragma unroll 1

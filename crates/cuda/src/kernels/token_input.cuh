@@ -31,7 +31,7 @@ __device__ __forceinline__ float sum_squares(const float* squares) {
 // Brings a thread's eight weights of a norm into shared memory. All blocks ask for them at the same moment, and from memory
 // they take longer than everything else a norm does, so this is done in the phase before, unless that has a norm too.
 __device__ __forceinline__ void bring_norm(const Job& job, float* norm) {
-    u32 at = threadIdx.x * 8;
+    u32 at = this_thread() * 8;
     if (at < job.columns) {
         copy_16_near(shared_address(norm + at), job.norm + at), copy_16_near(shared_address(norm + at + 4), job.norm + at + 4);
     }
@@ -41,16 +41,16 @@ __device__ __forceinline__ void bring_norm(const Job& job, float* norm) {
 // What this thread has brought.
 __device__ __forceinline__ void take_norm(const float* norm, u32 columns, float* w) {
     copies_wait<0>();
-    const float4* own = (const float4*)(norm + threadIdx.x * 8);
+    const float4* own = (const float4*)(norm + this_thread() * 8);
     float4 a = make_float4(0.0f, 0.0f, 0.0f, 0.0f), b = a;
-    if (threadIdx.x * 8 < columns) a = own[0], b = own[1];
+    if (this_thread() * 8 < columns) a = own[0], b = own[1];
     w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
 }
 
 // Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32. Ends with a
 // barrier.
 __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const float* norm, u64* times) {
-    u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
+    u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
     note(times, 1);
@@ -70,7 +70,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
 // The same for a wider row, which is read twice.
 #ifdef WIDE_NORM
 __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares) {
-    u32 warp = threadIdx.x / WARP, lane = own_lane(), columns = job.columns;
+    u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns;
     float scale = 0.0f;
 #pragma unroll 1
     for (u32 item = warp; item < 2 * 32; item += PRODUCT_WARPS) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 // Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
 __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
     constexpr u32 STEP = PRODUCT_WARPS * SUPER;
-    u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = threadIdx.x / WARP;
+    u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = this_thread() / WARP;
     u32 at = item * SUPER + lane * 8;
     const u32* own = job.input + at;
     Eight seen = {};

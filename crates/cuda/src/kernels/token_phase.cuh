@@ -43,9 +43,9 @@ struct Job {
 struct Saved {
     u32 launches;          // before this one
     u32 phase;
-    u32 taken;             // Slots of the ring.
+    u32 taken;             // Slots of the ring, modulo two rounds.
     u32 brought;           // The phase whose norm is in shared memory.
-    u32 held;              // Attention: slots that may be filled again.
+    u32 held;              // Attention: slots that may be filled again, from the same beginning.
 };
 
 // Reads again, so that nothing is kept.

@@ -74,7 +74,7 @@ struct Strip {
 };
 
 __device__ __forceinline__ Strip strip_of(const Stretch& s) {
-    return {units_of(s, threadIdx.x / WARP), s.tiles, s.width, s.supers};
+    return {units_of(s, this_thread() / WARP), s.tiles, s.width, s.supers};
 }
 
 // Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
@@ -175,9 +175,9 @@ __device__ __forceinline__ void note_candidate(u64 best, u64* warps, u64* to) {
         u64 other = __shfl_xor_sync(FULL, best, step);
         if (other > best) best = other;
     }
-    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = best;
+    if (this_thread() % WARP == 0) warps[this_thread() / WARP] = best;
     together();
-    if (threadIdx.x != 0) return;
+    if (this_thread() != 0) return;
     for (int w = 0; w < PRODUCT_WARPS; w++) {
         if (warps[w] > best) best = warps[w];
     }
@@ -203,21 +203,31 @@ struct Ending {
     u32 before;            // What the residual was seen to be.
 };
 
-__device__ __forceinline__ Ending ending_of(const Job& job, const float* partial) {
-    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.whole ? 0 : 2, row = threadIdx.x >> each;
-    bool has_row = row < rows, gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
-    bool adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
+// What a row is added to.
+struct Before {
+    float bias;
+    u32 residual;
+};
+
+__device__ __forceinline__ Before before_of(const Job& job) {
+    u32 kind = job.kind, row = this_thread() >> (job.whole ? 0 : 2);
+    bool has_row = row < job.rows, adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
+    return {has_row && job.bias ? load_near(job.bias + row) : 0.0f, has_row && adds ? load_relaxed(job.output + job.place + row) : 0};
+}
+
+__device__ __forceinline__ Ending ending_of(const Job& job, const float* partial, Before before) {
+    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.whole ? 0 : 2, row = this_thread() >> each;
+    bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
     u32* out = job.output + job.place + row;
-    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : threadIdx.x % 4)) * 4 + row % 4;
-    float bias = has_row && job.bias ? load_near(job.bias + row) : 0.0f;
-    return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, bias, has_row && adds ? load_relaxed(out) : 0};
+    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : this_thread() % 4)) * 4 + row % 4;
+    return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, before.bias, before.residual};
 }
 
 // The end of a product, where all its rows are.
 __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squares, u32 mark) {
     u64 best = 0;
     bool whole = e.step == PRODUCT_THREADS;
-    u32 quarter = whole ? 0 : threadIdx.x % 4, others = whole ? 31 : 7;
+    u32 quarter = whole ? 0 : this_thread() % 4, others = whole ? 31 : 7;
     // All lanes of a warp take part in the sums of its rows.
 #pragma unroll 1
     while ((e.row & ~others) < e.rows) {
@@ -260,9 +270,11 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     // What does not depend on the input comes before it.
     u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, whole = job.whole;
     u32 lane = own_lane();
-    Ending ending = ending_of(job, room.partial);
+    Before before = before_of(job);
+    Ending ending;
+    if (!MIXED) ending = ending_of(job, room.partial, before);
     Strip strip = strip_of(stretch);
-    if (MIXED && ending.kind == OP_EXPERTS) {
+    if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
     } else if (!job.norm) prepare_plain(job, input, room.x, times);
 #ifdef WIDE_NORM
@@ -277,6 +289,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
 #undef WORK
     together();
     note(times, 4);
-    if (MIXED && ending.kind == OP_MIX) finish_mix(job, room.partial, choice, ending.before, mark);
+    if (MIXED) ending = ending_of(job, room.partial, before);
+    if (MIXED && ending.kind == OP_MIX) finish_mix(job, room.partial, choice, before.residual, mark);
     else finish_rows(ending, job, (u64*)room.squares, mark);
 }
