@@ -300,5 +300,6 @@ static inline void fetch(u32 to, const void* from, u32 bytes, u32 full, u64) {
 }
 static inline void foresee(const void*, u32) {}
 static inline void show_copy_engine() {}
+static inline void order_copy_engine() {}
 static inline u64 pass_through() { return 0; }
 static inline u64 keep_near() { return 0; }

@@ -322,6 +322,11 @@ __device__ __forceinline__ void foresee(const void* from, u32 bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
+// What was written to this block's shared memory comes before what the copy engine writes there.
+__device__ __forceinline__ void order_copy_engine() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // What was written to memory is there for the copy engine too.
 __device__ __forceinline__ void show_copy_engine() {
     asm volatile("fence.proxy.async;" ::: "memory");

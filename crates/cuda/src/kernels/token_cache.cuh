@@ -152,9 +152,9 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
     return r;
 }
 
-// After a barrier: the last values may go. Some were written into, which the copy engine is told.
+// After a barrier: the last values may go. Some were written into, which comes before what the copy engine puts there.
 __device__ __forceinline__ void finish_kept(const Rings& rings, Saved& saved) {
-    show_copy_engine();
+    order_copy_engine();
     // Where this warp had some of the last positions.
     if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved, KEPT_SLOTS);
     __syncwarp();
