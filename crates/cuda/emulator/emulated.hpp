@@ -250,6 +250,8 @@ UNWATCHED static u32 load_acquire_shared(u32 at) {
     yield();
     return word;
 }
+static inline void store_after_reads(u32 to, u32 word) { store_release_shared(to, word); }
+static inline u32 load_before_writes(u32 at) { return load_acquire_shared(at); }
 
 static inline void cluster_begun() { __atomic_fetch_add(&card.run->cluster->arrived, 1, __ATOMIC_RELEASE), say(); }
 static inline void cluster_wait() {

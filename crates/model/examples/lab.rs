@@ -47,6 +47,16 @@ fn print_times(card: &CudaModel, depth: usize) {
             let (first, last) = end(layer, at + 1);
             path = (path.0 + (last - end(layer, at).1) / 20.0, path.1 + (last - first) / 20.0);
         }
+        if std::env::args().any(|a| a == "blocks") {
+            // How long each block's sums took, in tenths of a microsecond, and when it ended them after the first.
+            let mean = |block: usize, of: &dyn Fn(&[u64]) -> f64| {
+                (4..24).map(|layer| of(&t[((layer * each + at + 1) * sms + block) * n..][..n])).sum::<f64>() / 20.0
+            };
+            let taken: Vec<String> = (0..sms)
+                .map(|block| format!("{:.0}", mean(block, &|r| r[4].saturating_sub(r[3]) as f64 / 100.0)))
+                .collect();
+            println!("  {name} sums by block: {}", taken.join(" "));
+        }
         let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
         println!("  {name:10} {}   path {:6.2} spread {:6.2}", text.join(" "), path.0, path.1);
     }

@@ -199,6 +199,18 @@ __device__ __forceinline__ u32 load_acquire_shared(u32 at) {
     return word;
 }
 
+// The same for reads of shared memory only, which it serves in the order in which a warp asks: whoever loads what was stored may
+// have what was read before overwritten. A release would wait for all of memory.
+__device__ __forceinline__ void store_after_reads(u32 to, u32 word) {
+    asm volatile("st.volatile.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ u32 load_before_writes(u32 at) {
+    u32 word;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(word) : "r"(at) : "memory");
+    return word;
+}
+
 #if __CUDA_ARCH__ >= 900
 // All blocks of a cluster have begun: said early, waited for late.
 __device__ __forceinline__ void cluster_begun() {

@@ -7,8 +7,8 @@
 // for a dependency between phases as long as the dependency takes less time than those bytes, 4 us on an H200.
 //
 // A ring is DEPTH slots. A stage takes as many as its bytes need, one to three, and begins at a multiple of that; slots before
-// it are passed over. Every slot is filled and let go once in a round, passed over or not, so the parity of its two barriers
-// is that of the round, and neither side is ever a round ahead.
+// it are passed over. A slot has a barrier, which is told of what comes, and at once where nothing does: a slot that is passed over, or
+// not the first of its stage. So every barrier changes once in a round. The other way a warp says how far it has read, in one word.
 //
 // The warps that compute only wait for a stage and say when they have read it. When they did the fetching themselves it was
 // a seventh of all instructions, and stood between the phases (2026-11-16).
@@ -63,13 +63,29 @@ __device__ __forceinline__ Units units_of(const Stretch& s, u32 warp) {
     return {part, first - part * tiles, 1, each + (warp < more)};
 }
 
+// Slots of stages with at most so many bytes.
+__device__ __forceinline__ constexpr u32 slots_of(u32 bytes) {
+    return bytes > 2 * SLOT_BYTES ? 3 : bytes > SLOT_BYTES ? 2 : 1;
+}
+
+// Slots to pass over before a stage of so many.
+__device__ __forceinline__ u32 ring_gap(u32 slot, u32 slots) {
+    u32 past = slots == 1 ? 0 : slots == 2 ? slot % 2 : slot % 3;
+    return past ? slots - past : 0;
+}
+
+// Places in a ring are counted modulo two rounds, so that a full one is told from an empty one.
+__device__ __forceinline__ u32 ring_sum(u32 a, u32 b) {
+    return a + b >= 2 * DEPTH ? a + b - 2 * DEPTH : a + b;
+}
+
 // Where a ring's feeder stands: pieces of memory equally far from each other.
 struct Feeder {
     const u8* from;
     u32 left;              // Bytes of this piece,
     u32 pieces;            // pieces after it,
     u32 piece, jump;       // their bytes, and those from the end of one to the next.
-    u32 stage;             // Most bytes to fetch at once.
+    u32 stage, slots;      // Most bytes to fetch at once, and what they take.
     u32 phase;
     Units units;           // What comes after these pieces.
 };
@@ -96,7 +112,7 @@ __device__ __forceinline__ void next_units(Feeder& f, const Stretch& s) {
     u32 count = min(quotient(tiles - tile + stride - 1, stride), f.units.count);
     f.units.tile += count * stride, f.units.count -= count;
     f.pieces = count - 1, f.piece = f.left = width * chunk, f.jump = stride * supers * chunk - f.piece;
-    f.from = start + (tile * supers + first) * chunk, f.stage = s.stage;
+    f.from = start + (tile * supers + first) * chunk, f.stage = s.stage, f.slots = slots_of(s.stage);
 }
 
 // Goes on to what this warp reads next, through all phases that are known. The first phase reads nothing.
@@ -114,16 +130,11 @@ next_pieces(Feeder& f, u32 warp, const Stretch* stretches, u32 known, const Cach
     }
 }
 
-// Slots of stages with at most so many bytes.
-__device__ __forceinline__ constexpr u32 slots_of(u32 bytes) {
-    return bytes > 2 * SLOT_BYTES ? 3 : bytes > SLOT_BYTES ? 2 : 1;
-}
-
 // Asks for one stage.
-__device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full, u64 policy) {
+__device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full) {
     u32 bytes = min(f.stage, f.left);
     barrier_expect(full, bytes);
-    fetch(to, f.from, bytes, full, policy);
+    fetch(to, f.from, bytes, full, pass_through());
     f.from += bytes, f.left -= bytes;
     if (!f.left && f.pieces) f.pieces--, f.from += f.jump, f.left = f.piece;
 }
@@ -131,15 +142,14 @@ __device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full, u64 pol
 // Warps that feed; each lane fills the ring of one warp that computes, dealt out so that few lanes are at it in each.
 #define WEIGHT_FEEDERS 3
 
-// One of them. `full` and `empty` are barriers of all slots; `known` says of how many phases it is known what they read.
+// One of them. `known` says of how many phases it is known what they read.
 //
 // Lanes take turns, and in a turn each asks for the stages of one piece: what stands together in memory is asked for together.
 // One stage in a turn and the logits of the 7B took 156 us instead of 111; all that a ring has room for, and the first warps had
 // theirs full long before the last: a layer of the 1.5B took 23 us instead of 20 (H200, 2026-11-16).
 __device__ __forceinline__ void
-feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& cache, u32 data, u32 full, u32 empty) {
-    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, slot = 0, parity = 1;
-    u64 policy = pass_through();
+feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& cache, u32 data, u32 full, u32 released) {
+    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, filled = 0;
     Feeder f = {};
     bool more = warp < PRODUCT_WARPS;
     while (__any_sync(FULL, more)) {
@@ -152,20 +162,20 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
                 more = found || until < count;
                 if (!found) break;
             }
-            u32 slots = slots_of(f.stage), place = warp * DEPTH + slot;
-            bool begins = slots == 1 || (slots == 2 ? slot % 2 : slot % 3) == 0, is_free = true;
-            if (!begins) slots = 1;
-#pragma unroll
-            for (u32 i = 0; i < 3; i++) is_free &= i >= slots || barrier_passed(empty + (place + i) * 8, parity);
-            if (!is_free) break;
-            if (begins) fetch_stage(f, data + place * SLOT_BYTES, full + place * 8, policy);
-#pragma unroll
-            for (u32 i = 0; i < 3; i++) {
-                if (i >= begins && i < slots) barrier_arrive(full + (place + i) * 8);
+            // Registers are few: what can be worked out is not kept.
+            u32 own = anew(warp), barriers = full + own * DEPTH * 8;
+            u32 slot = filled >= DEPTH ? filled - DEPTH : filled, gap = ring_gap(slot, f.slots);
+            u32 held = ring_sum(filled, 2 * DEPTH - load_before_writes(released + own * 4));
+            if (held + gap + f.slots > DEPTH) break;
+            filled = ring_sum(filled, gap + f.slots);
+            for (; gap > 0; gap--) {
+                barrier_arrive(barriers + slot * 8);
+                slot = slot + 1 == DEPTH ? 0 : slot + 1;
             }
-            fed = true, slot += slots;
-            if (slot == DEPTH) slot = 0, parity ^= 1;
-            if (begins && (!f.left || f.left == f.piece)) break;
+            fetch_stage(f, data + (own * DEPTH + slot) * SLOT_BYTES, barriers + slot * 8);
+            for (u32 i = 1; i < f.slots; i++) barrier_arrive(barriers + (slot + i) * 8);
+            fed = true;
+            if (!f.left || f.left == f.piece) break;
         }
         // Looking all the time would take instructions from the warps that compute.
         if (!__any_sync(FULL, fed)) __nanosleep(MIXED ? 150 : 40);
@@ -175,25 +185,31 @@ feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& ca
 // A warp's side of its ring.
 struct Ring {
     const u8* data;        // Its first slot.
-    u32 full, empty;       // The barriers of that slot; those of a slot are 8 bytes further on.
+    u32 full;              // The barrier of that slot; that of a slot is 8 bytes further on.
+    u32 released;          // Where it says how far it has read.
     u32 slot, parity;      // The next stage's.
 };
+
+__device__ __forceinline__ Ring ring_at(const u8* data, u32 full, u32 released, u32 taken) {
+    u32 parity = taken >= DEPTH;
+    return {data, full, released, taken - parity * DEPTH, parity};
+}
 
 // Slots taken, modulo two rounds.
 __device__ __forceinline__ u32 ring_taken(const Ring& r) {
     return r.slot + r.parity * DEPTH;
 }
 
-__device__ __forceinline__ Ring ring_at(const u8* data, u32 full, u32 empty, u32 taken) {
-    u32 parity = taken >= DEPTH;
-    return {data, full, empty, taken - parity * DEPTH, parity};
+__device__ __forceinline__ void ring_skip(Ring& r, u32 slots) {
+    r.slot += slots;
+    if (r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
 }
 
-// Slots to pass over before a stage of N.
+// The next stage will have N slots.
 template <u32 N>
-__device__ __forceinline__ u32 ring_gap(u32 taken) {
+__device__ __forceinline__ void ring_align(Ring& r) {
     static_assert(DEPTH % N == 0, "stages follow each other in a ring");
-    return (N - taken % N) % N;
+    ring_skip(r, ring_gap(r.slot, N));
 }
 
 // The stage that is next.
@@ -205,15 +221,7 @@ __device__ __forceinline__ const u8* ring_wait(const Ring& r) {
 // The warp has read that stage, of N slots.
 template <u32 N>
 __device__ __forceinline__ void ring_next(Ring& r, u32 lane) {
+    ring_skip(r, N);
     __syncwarp();
-    if (lane < N) barrier_arrive(r.empty + (r.slot + lane) * 8);
-    r.slot += N;
-    if (r.slot == DEPTH) r.slot = 0, r.parity ^= 1;
-}
-
-// The next stage will have N slots.
-template <u32 N>
-__device__ __forceinline__ void ring_align(Ring& r, u32 lane) {
-#pragma unroll 1
-    for (u32 gap = ring_gap<N>(r.slot); gap > 0; gap--) ring_wait(r), ring_next<1>(r, lane);
+    if (lane == 0) store_after_reads(r.released, ring_taken(r));
 }

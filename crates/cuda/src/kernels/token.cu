@@ -123,14 +123,16 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     __shared__ Cache cache;
     __shared__ Saved saved[PRODUCT_WARPS];
     __shared__ Choice choice;
-    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH], empty[PRODUCT_WARPS * DEPTH];
+    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
+    __shared__ u32 released[PRODUCT_WARPS];
     __shared__ __align__(8) u64 entry_full[ENTRIES], entry_empty[ENTRIES];
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
     if (own < PRODUCT_WARPS * DEPTH) {
-        barrier_init(shared_address(full + own), 1), barrier_init(shared_address(empty + own), 1);
+        barrier_init(shared_address(full + own), 1);
+        if (own < PRODUCT_WARPS) released[own] = 0;
     } else if (own == PRODUCT_THREADS) {
         choice.known = p.known, barrier_init(shared_address(&cache.placed), 1);
     } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
@@ -147,9 +149,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u32 feeder = warp - PRODUCT_WARPS;
         if (feeder < WEIGHT_FEEDERS) {
             u32 data = shared_address(shared + p.ring_offset);
-            u32 known = shared_address(&choice.known), fulls = shared_address(full), empties = shared_address(empty);
+            u32 known = shared_address(&choice.known), fulls = shared_address(full);
             const Stretch* stretches = stretches_at(shared, p);
-            feed(feeder, stretches, p.count, known, cache, data, fulls, empties);
+            feed(feeder, stretches, p.count, known, cache, data, fulls, shared_address(released));
         } else {
             feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
         }
@@ -192,14 +194,14 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
                 token_choose(e.job, e.op.mixture, choice, stretches_at(shared, p) + phase, launches * p.count + phase, times);
             }
             Ring ring = ring_at(shared + p.ring_offset + warp * DEPTH * SLOT_BYTES, shared_address(full + warp * DEPTH),
-                                shared_address(empty + warp * DEPTH), saved[warp].taken);
+                                shared_address(released + warp), saved[warp].taken);
             token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, launches, times);
             if (lane == 0) saved[warp].taken = ring_taken(ring);
         } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
-            Rings rings = {shared + p.ring_offset, shared_address(full), shared_address(empty)};
+            Rings rings = {shared + p.ring_offset, shared_address(full), shared_address(released)};
             token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, rings, saved, p.count, times);
         } else if (kind == OP_EMBED) {
             if (blockIdx.x == 0) {

@@ -47,14 +47,14 @@ __device__ __forceinline__ bool next_kept(Feeder& f, u32 warp, const Stretch& s,
     u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
     u32 block = block_at(cache.table, cache.near, cache.span, position);
     f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * HEAD * 2;
-    f.left = f.stage = KEPT_BYTES, f.units.tile++;
+    f.left = f.stage = KEPT_BYTES, f.slots = KEPT_SLOTS, f.units.tile++;
     return true;
 }
 
 // All warps' rings.
 struct Rings {
     const u8* data;
-    u32 full, empty;
+    u32 full, released;
 };
 
 // Where a warp's stage is that begins with this slot.
@@ -68,12 +68,13 @@ __device__ __forceinline__ u16* kept_stage(const Rings& rings, u32 warp, u32 slo
     return kept_at(rings, warp, slot);
 }
 
-// This warp lets go of some slots: it passes over them, or its keys or values have been read by whoever reads them.
-__device__ __forceinline__ void let_go(const Rings& rings, Saved& saved, u32 slots) {
-    u32 lane = own_lane(), slot = saved.held;
+// This warp's keys or values have been read by whoever reads them.
+__device__ __forceinline__ void let_go(const Rings& rings, Saved& saved) {
     __syncwarp();
-    if (lane < slots) barrier_arrive(rings.empty + (this_thread() / WARP * DEPTH + (slot + lane) % DEPTH) * 8);
-    if (lane == 0) saved.held = slot + slots;
+    if (own_lane() == 0) {
+        saved.held += KEPT_SLOTS;
+        store_after_reads(rings.released + this_thread() / WARP * 4, saved.held % (2 * DEPTH));
+    }
     __syncwarp();
 }
 
@@ -81,20 +82,18 @@ __device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 
     const u16* rows = kept_stage(rings, this_thread() / WARP, slot);
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, keys[i]);
-    let_go(rings, saved, KEPT_SLOTS);
+    let_go(rings, saved);
 }
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
 // From here on `taken` is where the first stage begins, for the other warps to see after a barrier.
 __device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, uint4 (*keys)[KEY_PIECES]) {
-    u32 warp = this_thread() / WARP, gap = ring_gap<KEPT_SLOTS>(saved.taken), begin = saved.taken + gap;
+    u32 warp = this_thread() / WARP, begin = saved.taken + ring_gap(saved.taken, KEPT_SLOTS);
     bool has = span.start + warp * UNIT < span.end;
     __syncwarp();
-    if (own_lane() == 0) saved.held = saved.taken, saved.taken = has ? begin : saved.taken;
+    if (own_lane() == 0) saved.held = saved.taken = has ? begin : saved.taken;
     __syncwarp();
     if (!has) return;
-    for (u32 slot = begin - gap; slot < begin; slot++) kept_stage(rings, warp, slot);
-    let_go(rings, saved, gap);
     take_keys(rings, saved, begin, keys);
     kept_stage(rings, warp, begin + KEPT_SLOTS);
 }
@@ -147,7 +146,7 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
         }
         if (first + CHUNK_MIN >= span.end) break;
         quad_together();
-        let_go(rings, all[warp], KEPT_SLOTS);
+        let_go(rings, all[warp]);
     }
     return r;
 }
@@ -156,7 +155,7 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
 __device__ __forceinline__ void finish_kept(const Rings& rings, Saved& saved) {
     order_copy_engine();
     // Where this warp had some of the last positions.
-    if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved, KEPT_SLOTS);
+    if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved);
     __syncwarp();
     if (own_lane() == 0) saved.taken = saved.held % (2 * DEPTH);
     __syncwarp();

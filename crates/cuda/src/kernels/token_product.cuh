@@ -115,7 +115,7 @@ template <int F>
 __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = WHOLE_SLOTS * SLOT_BYTES / CHUNK;
     u32 supers = s.supers;
-    if (s.units.count) ring_align<WHOLE_SLOTS>(ring, lane);
+    if (s.units.count) ring_align<WHOLE_SLOTS>(ring);
 #pragma unroll 1
     for (u32 tile = s.units.tile; tile < s.tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
@@ -145,12 +145,12 @@ __device__ __forceinline__ void stream_chained(const Strip& s, u32 lane, const I
     constexpr u32 CHUNK = Layout<F>::chunk, SLOTS = slots_of(CHAIN * CHUNK);
     Units u = s.units;
     if (u.count == 0) return;
-    ring_align<SLOTS>(ring, lane);
+    ring_align<SLOTS>(ring);
     u32 slices = (s.supers + CHAIN - 1) / CHAIN, first = u.part * CHAIN, count = min(CHAIN, s.supers - first);
     const uint4* facts = x.facts + first * 8 + lane % 8;
     const i8* quants = x.quants + first * SUPER + lane % 8 * 16;
     // There are not registers for all.
-    constexpr u32 HELD = CHAIN < 5 ? CHAIN : 5;
+    constexpr u32 HELD = CHAIN < 4 ? CHAIN : 4;
     uint4 low[HELD], high[HELD];
 #pragma unroll
     for (u32 i = 0; i < HELD; i++) {
@@ -252,7 +252,7 @@ struct Ending {
 };
 
 // Where columns take most registers the rest is worked out late.
-#define LATE (MIXED || CHAIN)
+#define LATE MIXED
 
 // What a row is added to.
 struct Before {
@@ -284,7 +284,11 @@ __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squar
     while ((e.row & ~others) < e.rows) {
         float value = 0.0f, up = 0.0f;
         if (alone) {
-            for (u32 s = 0; s < e.slices; s++) value += e.parts[s * 4], up += e.parts[e.second + s * 4];
+            value += e.parts[0], up += e.parts[e.second];
+            if (CHAIN) {
+#pragma unroll 1
+                for (u32 s = 1; s < e.slices; s++) value += e.parts[s * 4], up += e.parts[e.second + s * 4];
+            }
         } else if (e.second) {
             Sums<2> both = collected_rows<2>(e.parts, e.second, e.slices, quarter);
             value = both.of[0], up = both.of[1];
@@ -335,7 +339,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     note(times, 3);
 #define WORK(F) \
     if (sums == SUMS_WHOLE) stream_whole<F>(strip, lane, room.x, room.partial, ring); \
-    else if (CHAIN && sums == SUMS_CHAINED) stream_chained<F>(strip, lane, room.x, room.partial, ring); \
+    else if (CHAIN && CHAIN * Layout<F>::chunk <= 3 * SLOT_BYTES && sums == SUMS_CHAINED) stream_chained<F>(strip, lane, room.x, room.partial, ring); \
     else stream<F>(strip, lane, room.x, room.partial, ring)
     FOR_FORMAT(format, WORK)
 #undef WORK

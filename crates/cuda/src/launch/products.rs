@@ -247,7 +247,7 @@ pub(super) fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usiz
 /// Super-blocks of a slice where there are a few slices, for rows of this many: a warp has their columns in registers.
 pub(super) fn chain(supers: usize) -> Option<usize> {
     let slices = supers.div_ceil(CHAIN_MAX);
-    (2..=CHAINS_MAX).contains(&slices).then(|| supers.div_ceil(slices))
+    (std::env::var_os("FLINT_CHAIN").is_some() && (2..=CHAINS_MAX).contains(&slices)).then(|| supers.div_ceil(slices))
 }
 
 /// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
