@@ -49,8 +49,6 @@ pub(crate) struct SeveralBlock {
     pub chosen: u64,
     pub slice_rows: u32,
     pub used: u32,
-    pub width: u32,
-    pub padding: u32,
 }
 
 #[repr(C)]

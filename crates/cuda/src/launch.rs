@@ -117,10 +117,6 @@ impl KernelsOptions {
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions());
-                let supers = pack::supers(self.columns);
-                let chain = products::chain(supers).filter(|_| !self.experts).unwrap_or(0);
-                let even = u32::from(chain > 0 && supers.is_multiple_of(chain));
-                formats.extend([format!("CHAIN={chain}"), format!("CHAIN_EVEN={even}")]);
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 // What a model has no use for costs the others registers and room in the instruction cache.
                 formats.push(format!("MIXED={}", u32::from(self.experts)));

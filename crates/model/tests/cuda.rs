@@ -204,7 +204,7 @@ fn real_shapes_give_equal_bits_for_any_number_of_rows() {
         return println!("skipped: {error}");
     }
     let options = CudaOptions { card: 0, kv_tokens: 4096, config: ConfigOptions::default(), threads: 2, times: false };
-    // Layers, elements between gate and down, and tokens. The 7B's sums of gate are of slices of its columns.
+    // Layers, elements between gate and down, and tokens.
     let mut cases = vec![
         ("qwen2.5-coder-0.5b", 24, 4864, 70),
         ("qwen2.5-coder-1.5b", 4, 8960, 70),

@@ -23,9 +23,8 @@ __device__ __forceinline__ void enter(Cursor& c, const Segment& s, u32 first_til
     u32 slice = c.unit % slices, place = c.unit / slices;
     u32 tile = first_tile + (PAIR ? place / 2 : place);
     const u8* base = PAIR && place % 2 ? s.second : s.weights;
-    u32 width = (supers + slices - 1) / slices;
-    c.super = slice * width;
-    c.end = min(c.super + width, supers);
+    c.super = slice * supers / slices;
+    c.end = (slice + 1) * supers / slices;
     c.chunk = base + ((u64)tile * supers + c.super) * Layout<F>::chunk;
 }
 
@@ -63,11 +62,12 @@ run(const Product& p, const Segment& s, u32 first_tile, u32 tiles, Quantised x, 
     prepare(p, Layout<F>::super_blocks, x, partial);
     int stage = 0;
     for (u32 unit = warp; unit < units; unit += PRODUCT_WARPS) {
-        u32 width = (p.supers + p.slices - 1) / p.slices, first = unit % p.slices * width, end = min(first + width, p.supers);
+        u32 slice = unit % p.slices;
+        u32 end = (slice + 1) * p.supers / p.slices;
         float sums[ROWS];
 #pragma unroll
         for (int m = 0; m < ROWS; m++) sums[m] = 0.0f;
-        for (u32 super = first; super < end; super++) {
+        for (u32 super = slice * p.supers / p.slices; super < end; super++) {
             copies_wait<DEPTH - 2>();
             __syncwarp();
             // The stage refilled here is the one read in the step before; all lanes are done with it.

@@ -12,7 +12,7 @@
 // super-block of columns, one warp's work. Rows are quantised into the order in which lanes feed them to the tensor cores:
 // once for all, by `settle`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32 are exact,
 // and floats are added in the same order: eight blocks in a tree, then super-blocks in order; or, where a product has
-// one slice or a few, the super-blocks of a slice in order for each of the eight, then the tree, then slices (`WHOLE`).
+// one slice, super-blocks in order for each of the eight, then the tree (`WHOLE`).
 //
 // Matrices whose result is added to the residual are cut along the columns too, or every block would read all of a long
 // row: `several_partial` quantises its columns of the rows itself and leaves one sum per super-block, and the `settle` of
@@ -36,7 +36,6 @@ struct Several {
     const u32* chosen;    // Experts only: which each row visits, [row][used].
     u32 slice_rows;       // Rows of a slice of `several_partial`'s output.
     u32 used;
-    u32 width;            // Super-blocks of a slice.
 };
 
 // What a block has to do: groups of rows by super-blocks of columns.
@@ -136,26 +135,19 @@ struct Walk {
     }
 };
 
-// A slice of a group is done: the tree over its blocks.
-__device__ __forceinline__ void finish_slice(const float (*sums)[TILES][4], float (*all)[4]) {
-#pragma unroll
-    for (int n = 0; n < TILES; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            all[n][i] += ((sums[0][n][i] + sums[1][n][i]) + (sums[2][n][i] + sums[3][n][i])) +
-                         ((sums[4][n][i] + sums[5][n][i]) + (sums[6][n][i] + sums[7][n][i]));
-        }
-    }
-}
-
-// The results of a group.
+// The results of a group that was added up as a whole: the tree over its blocks, then out.
 template <int KIND>
 __device__ __forceinline__ void
-finish_group(const Several& p, const Segment& s, u32 group, int lane, const float (*all)[4], u64* best) {
+finish_group(const Several& p, const Segment& s, u32 group, int lane, float (*sums)[TILES][4], u64* best) {
     int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
-        const float* v = all[n];
+        float v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[i] = ((sums[0][n][i] + sums[1][n][i]) + (sums[2][n][i] + sums[3][n][i])) +
+                   ((sums[4][n][i] + sums[5][n][i]) + (sums[6][n][i] + sums[7][n][i]));
+        }
         u32 row = group * (KIND == GATE ? 8 : 16) + g, m = n * 8 + 2 * t;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -234,18 +226,14 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u64* bes
     if (WHOLE) {
         u64 own[2 * TILES] = {};
         for (u32 group = warp; group < share.groups; group += WARPS) {
-            float all[TILES][4] = {};
-            for (u32 super = 0; super < supers;) {
-                float sums[8][TILES][4] = {};
-                for (u32 end = min(super + p.width, supers); super < end; super++) {
-                    next();
-                    const u8* input = shared + super * input_bytes(WIDE);
-                    multiply<F, true>(ring + slot * Stage<F>::bytes, input, half_bytes, scales, lane, sums);
-                    slot = slot == DEPTH - 1 ? 0 : slot + 1;
-                }
-                finish_slice(sums, all);
+            float sums[8][TILES][4] = {};
+            for (u32 super = 0; super < supers; super++) {
+                next();
+                const u8* input = shared + super * input_bytes(WIDE);
+                multiply<F, true>(ring + slot * Stage<F>::bytes, input, half_bytes, scales, lane, sums);
+                slot = slot == DEPTH - 1 ? 0 : slot + 1;
             }
-            finish_group<KIND>(p, s, share.first_group + group, lane, all, own);
+            finish_group<KIND>(p, s, share.first_group + group, lane, sums, own);
         }
         if (KIND == LOGITS) {
 #pragma unroll

@@ -12,11 +12,6 @@
 #define OP_EXPERTS 9
 #define OP_MIX 10
 
-// One for each super-block; one for each slice of CHAIN super-blocks; one.
-#define SUMS_APART 0
-#define SUMS_CHAINED 1
-#define SUMS_WHOLE 2
-
 // What a phase is for one block; the host writes these. Inputs and outputs are handed vectors (`handed.cuh`): a mark is
 // counted within a launch, and `step` is how many times a launch writes that vector.
 struct Job {
@@ -39,7 +34,7 @@ struct Job {
     u32 wide;              // How the input is quantised.
     u32 slot;              // Experts: which of the chosen ones this block works for,
     u32 chooses;           // and whether it needs the choice at all.
-    u32 sums;              // Which sums of a row are kept apart until its end.
+    u32 whole;             // A tile has one sum per row, not one for each super-block.
     u32 padding;
 };
 

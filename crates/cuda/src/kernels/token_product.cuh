@@ -136,54 +136,6 @@ __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Inp
     }
 }
 
-// The same for slices of CHAIN super-blocks, which a warp adds up one after the other: a sum per tile, slice and row. Where a block
-// has so many tiles that the sums of all super-blocks would not fit, reading the columns again for every chunk (as `stream_whole`
-// does) would be most of what shared memory has to do.
-#if CHAIN
-template <int F>
-__device__ __forceinline__ void stream_chained(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk, SLOTS = slots_of(CHAIN * CHUNK);
-    Units u = s.units;
-    if (u.count == 0) return;
-    ring_align<SLOTS>(ring);
-    u32 slices = (s.supers + CHAIN - 1) / CHAIN, first = u.part * CHAIN, count = min(CHAIN, s.supers - first);
-    const uint4* facts = x.facts + first * 8 + lane % 8;
-    const i8* quants = x.quants + first * SUPER + lane % 8 * 16;
-    // There are not registers for all.
-    constexpr u32 HELD = CHAIN < 4 ? CHAIN : 4;
-    uint4 low[HELD], high[HELD];
-#pragma unroll
-    for (u32 i = 0; i < HELD; i++) {
-        const i8* own = quants + (CHAIN_EVEN ? i : min(i, count - 1)) * SUPER;
-        low[i] = *(const uint4*)own, high[i] = *(const uint4*)(own + 128);
-    }
-    float* out = partial + (u.tile * slices + u.part) * 4 + lane / 8;
-#pragma unroll 1
-    for (; u.count > 0; u.count--, out += u.stride * slices * 4) {
-        const u8* chunk = ring_wait(ring);
-        float sum = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < CHAIN; i++) {
-            if (!CHAIN_EVEN && i >= count) break;
-            uint2 fact = *(const uint2*)(facts + i * 8);
-            u32 halves = Layout<F>::zero ? facts[i * 8].z : 0;
-            const i8* own = quants + i * SUPER;
-            uint4 a = i < HELD ? low[i] : *(const uint4*)own, c = i < HELD ? high[i] : *(const uint4*)(own + 128);
-            Columns columns = {a, c, __uint_as_float(fact.x), __uint_as_float(fact.y), halves};
-            sum = chunk_sum<F>(chunk + i * CHUNK, lane, columns, sum);
-        }
-        sum += __shfl_xor_sync(FULL, sum, 1);
-        sum += __shfl_xor_sync(FULL, sum, 2);
-        sum += __shfl_xor_sync(FULL, sum, 4);
-        if (lane % 8 == 0) *out = sum;
-        ring_next<SLOTS>(ring, lane);
-    }
-}
-#else
-template <int F>
-__device__ __forceinline__ void stream_chained(const Strip&, u32, const Input&, float*, Ring&) {}
-#endif
-
 // Sums of N rows whose parts stand `apart`: the gate's and up's, or one.
 template <int N>
 struct Sums {
@@ -240,7 +192,7 @@ struct Room {
     float* norm;
 };
 
-// What the end of a product needs, also worked out early. Four lanes have a row, or one where it has few sums.
+// What the end of a product needs, also worked out early. Four lanes have a row, or one where it has one sum.
 struct Ending {
     const float* parts;    // of this thread's row
     u32* out;
@@ -251,9 +203,6 @@ struct Ending {
     u32 before;            // What the residual was seen to be.
 };
 
-// Where columns take most registers the rest is worked out late.
-#define LATE MIXED
-
 // What a row is added to.
 struct Before {
     float bias;
@@ -261,34 +210,30 @@ struct Before {
 };
 
 __device__ __forceinline__ Before before_of(const Job& job) {
-    u32 kind = job.kind, row = this_thread() >> (job.sums == SUMS_APART ? 2 : 0);
+    u32 kind = job.kind, row = this_thread() >> (job.whole ? 0 : 2);
     bool has_row = row < job.rows, adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
     return {has_row && job.bias ? load_near(job.bias + row) : 0.0f, has_row && adds ? load_relaxed(job.output + job.place + row) : 0};
 }
 
 __device__ __forceinline__ Ending ending_of(const Job& job, const float* partial, Before before) {
-    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.sums == SUMS_APART ? 2 : 0, row = this_thread() >> each;
+    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.whole ? 0 : 2, row = this_thread() >> each;
     bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
     u32* out = job.output + job.place + row;
-    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (each ? this_thread() % 4 : 0)) * 4 + row % 4;
+    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : this_thread() % 4)) * 4 + row % 4;
     return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, before.bias, before.residual};
 }
 
 // The end of a product, where all its rows are.
 __device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squares, u32 mark) {
     u64 best = 0;
-    bool alone = e.step == PRODUCT_THREADS;
-    u32 quarter = alone ? 0 : this_thread() % 4, others = alone ? 31 : 7;
+    bool whole = e.step == PRODUCT_THREADS;
+    u32 quarter = whole ? 0 : this_thread() % 4, others = whole ? 31 : 7;
     // All lanes of a warp take part in the sums of its rows.
 #pragma unroll 1
     while ((e.row & ~others) < e.rows) {
         float value = 0.0f, up = 0.0f;
-        if (alone) {
+        if (whole) {
             value += e.parts[0], up += e.parts[e.second];
-            if (CHAIN) {
-#pragma unroll 1
-                for (u32 s = 1; s < e.slices; s++) value += e.parts[s * 4], up += e.parts[e.second + s * 4];
-            }
         } else if (e.second) {
             Sums<2> both = collected_rows<2>(e.parts, e.second, e.slices, quarter);
             value = both.of[0], up = both.of[1];
@@ -323,11 +268,11 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
                                               const Choice& choice, u32 launches, u64* times) {
     if (job.tiles == 0) return;
     // What does not depend on the input comes before it.
-    u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, sums = job.sums;
+    u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, whole = job.whole;
     u32 lane = own_lane();
     Before before = before_of(job);
     Ending ending;
-    if (!LATE) ending = ending_of(job, room.partial, before);
+    if (!MIXED) ending = ending_of(job, room.partial, before);
     Strip strip = strip_of(stretch);
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
@@ -338,14 +283,13 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
-    if (sums == SUMS_WHOLE) stream_whole<F>(strip, lane, room.x, room.partial, ring); \
-    else if (CHAIN && CHAIN * Layout<F>::chunk <= 3 * SLOT_BYTES && sums == SUMS_CHAINED) stream_chained<F>(strip, lane, room.x, room.partial, ring); \
+    if (whole) stream_whole<F>(strip, lane, room.x, room.partial, ring); \
     else stream<F>(strip, lane, room.x, room.partial, ring)
     FOR_FORMAT(format, WORK)
 #undef WORK
     together();
     note(times, 4);
-    if (LATE) ending = ending_of(job, room.partial, before);
+    if (MIXED) ending = ending_of(job, room.partial, before);
     if (MIXED && ending.kind == OP_MIX) finish_mix(job, room.partial, choice, before.residual, mark);
     else finish_rows(ending, job, (u64*)room.squares, mark);
 }

@@ -103,8 +103,6 @@ impl Kernels {
             chosen: a.at(call.chosen),
             slice_rows: call.rows as u32,
             used: call.used as u32,
-            width: 1,
-            padding: 0,
         };
         let stages = several::depth(1) * 4 * pack::chunk_bytes(matrix.format);
         let input = supers * several::input_bytes(1, several::is_wide(matrix.format));

@@ -26,9 +26,6 @@ impl Ring {
         if experts { Ring::MIXED } else { Ring::DENSE }
     }
 
-    /// Most bytes of a slice whose super-blocks are added up one after the other: a stage of three slots.
-    pub const CHAIN_BYTES: usize = 3 * Ring::DENSE.slot_bytes;
-
     /// Most super-blocks of a part.
     pub fn width(&self, chunk: usize) -> usize {
         self.width.min(self.slot_bytes / chunk)
@@ -67,30 +64,8 @@ pub(super) struct JobBlock {
     pub wide: u32,
     pub slot: u32,
     pub chooses: u32,
-    pub sums: u32,
+    pub whole: u32,
     pub padding: u32,
-}
-
-/// Which sums of a row are kept apart until its end.
-#[derive(Clone, Copy)]
-pub(super) enum Sums {
-    /// One for each super-block; a warp has so many of them at a time.
-    Apart(usize),
-    /// One for each slice of so many super-blocks.
-    Chained(usize),
-    /// One.
-    Whole,
-}
-
-impl Sums {
-    /// `SUMS_APART` and so on in `kernels/token_phase.cuh`.
-    pub fn id(self) -> u32 {
-        match self {
-            Sums::Apart(_) => 0,
-            Sums::Chained(_) => 1,
-            Sums::Whole => 2,
-        }
-    }
 }
 
 /// `Stretch` in `kernels/ring.cuh`.
@@ -110,17 +85,14 @@ pub(super) struct StretchBlock {
 }
 
 impl StretchBlock {
-    /// Its tiles in parts, for the warps to share.
-    pub fn deal(&mut self, ring: Ring, supers: usize, sums: Sums, chunk: usize) {
-        let (width, stage) = match sums {
-            Sums::Apart(width) => (width, ring.slot_bytes / chunk * chunk),
-            Sums::Chained(width) => (width, width * chunk),
-            Sums::Whole => (supers, ring.whole_slots * ring.slot_bytes / chunk * chunk),
-        };
+    /// Its tiles in parts of `width` super-blocks, for the warps to share, or as a whole.
+    pub fn deal(&mut self, ring: Ring, supers: usize, width: Option<usize>, chunk: usize) {
+        let slots = if width.is_none() { ring.whole_slots } else { 1 };
+        let width = width.unwrap_or(supers);
         let parts = supers.div_ceil(width);
         (self.supers, self.width, self.parts) = (supers as u16, width as u16, parts as u16);
         self.groups = (products::WARPS / parts) as u16;
-        (self.chunk, self.stage) = (chunk as u16, stage as u16);
+        (self.chunk, self.stage) = (chunk as u16, (slots * ring.slot_bytes / chunk * chunk) as u16);
     }
 }
 
@@ -167,7 +139,7 @@ mod tests {
         let ring = Ring::new(false);
         for (supers, chunk, expected) in [(6, 576, (2, 8, 1728)), (35, 848, (18, 0, 1696)), (74, 848, (37, 0, 1696))] {
             let mut stretch = StretchBlock { tiles: 7, ..StretchBlock::default() };
-            stretch.deal(ring, supers, Sums::Apart(ring.width(chunk)), chunk);
+            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
             assert_eq!((stretch.parts, stretch.groups, stretch.stage), expected, "{supers} super-blocks");
         }
     }

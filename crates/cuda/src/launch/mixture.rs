@@ -3,7 +3,7 @@
 //! Which experts these are is known on the card only. So a block's work is cut up for a place among the chosen, not for an
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
-use super::job::{JobBlock, Ring, StretchBlock, Sums, Tiles, share};
+use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
 use super::script::{INPUT_BYTES, Mark, Script, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
@@ -190,7 +190,7 @@ impl Mixture {
                 matrix_tiles: gate.count as u16,
                 ..none
             };
-            stretch.deal(ring, supers, Sums::Apart(ring.width(chunk)), chunk);
+            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
             return (job, stretch);
         }
         (job.tiles, job.rows, job.place) = (down.count, down.count * rows, down.first * rows);
@@ -204,7 +204,7 @@ impl Mixture {
         }
         let weights = self.down + (down.first as usize * each * chunk) as u64;
         let mut stretch = StretchBlock { weights, tiles: down.count as u16, matrix_tiles: 0, ..none };
-        stretch.deal(ring, self.used as usize * each, Sums::Apart(width), chunk);
+        stretch.deal(ring, self.used as usize * each, Some(width), chunk);
         (job, stretch)
     }
 }

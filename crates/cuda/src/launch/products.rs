@@ -1,6 +1,5 @@
 //! Launching products of a matrix and single rows: how the work is cut up.
 
-use super::job::Ring;
 use super::{Kernels, Module, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -15,9 +14,6 @@ pub(super) const WARPS: usize = 16;
 pub(super) const DEPTH: usize = 8;
 /// Most bytes of partial results of one row that a block keeps.
 const PARTIAL_BYTES_MAX: usize = 10 << 10;
-/// Most super-blocks of a slice, and most slices, where a slice's super-blocks are added up one after the other.
-const CHAIN_MAX: usize = 7;
-const CHAINS_MAX: usize = 3;
 
 /// The kernels for one row.
 pub(super) struct Products {
@@ -177,11 +173,8 @@ impl Plan {
             false => cut(&tiles, &bytes, multiprocessors),
         };
         let places = places * pair;
+        let slices = if apart { supers } else { slices(places, supers) };
         let chunk_bytes = parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        let mut slices = if apart { supers } else { slices(places, supers) };
-        if pair == 2 && slices < supers && chain(supers).is_some_and(|width| width * chunk_bytes <= Ring::CHAIN_BYTES) {
-            slices = supers.div_ceil(CHAIN_MAX);
-        }
         Plan { supers, slices, blocks, places, chunk_bytes, with_norm, spared: 0 }
     }
 
@@ -244,14 +237,8 @@ pub(super) fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usiz
     given
 }
 
-/// Super-blocks of a slice where there are a few slices, for rows of this many: a warp has their columns in registers.
-pub(super) fn chain(supers: usize) -> Option<usize> {
-    let slices = supers.div_ceil(CHAIN_MAX);
-    (std::env::var_os("FLINT_CHAIN").is_some() && (2..=CHAINS_MAX).contains(&slices)).then(|| supers.div_ceil(slices))
-}
-
 /// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
-/// a block has so many tiles that the partial results would not fit. Gates have a few then where that suits (`chain`).
+/// a block has so many tiles that the partial results would not fit. `token.cu` knows these two cases.
 pub(super) fn slices(places: usize, supers: usize) -> usize {
     if partial_bytes(places, supers) <= PARTIAL_BYTES_MAX { supers } else { 1 }
 }

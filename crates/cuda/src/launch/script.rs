@@ -4,7 +4,7 @@
 //! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
 //! reads was written.
 
-use super::job::{JobBlock, Ring, StretchBlock, Sums, Tiles, share, uneven_share};
+use super::job::{JobBlock, Ring, StretchBlock, Tiles, share, uneven_share};
 use super::mixture::{Ends, Mixture};
 use super::{KernelsOptions, SPLITS};
 use crate::arguments::*;
@@ -312,11 +312,9 @@ impl Phase {
         };
         let chunk = pack::chunk_bytes(format);
         let skipped = u64::from(first * p.supers) * chunk as u64;
-        let sums = match p.slices {
-            1 => Sums::Whole,
-            slices if slices == p.supers => Sums::Apart(self.ring.width(chunk)),
-            slices => Sums::Chained(p.supers.div_ceil(slices) as usize),
-        };
+        // Tiles that are added up as a whole are one warp's each.
+        let whole = p.slices == 1;
+        let width = (!whole).then(|| self.ring.width(chunk));
         stretch = StretchBlock {
             weights: s.weights + skipped,
             second: if s.second == 0 { 0 } else { s.second + skipped },
@@ -324,8 +322,8 @@ impl Phase {
             matrix_tiles: tiles as u16,
             ..StretchBlock::default()
         };
-        stretch.deal(self.ring, p.supers as usize, sums, chunk);
-        job.sums = sums.id();
+        stretch.deal(self.ring, p.supers as usize, width, chunk);
+        job.whole = u32::from(whole);
         (job, stretch)
     }
 }

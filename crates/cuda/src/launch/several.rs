@@ -204,9 +204,7 @@ impl Kernels {
             ..SeveralBlock::default()
         };
         let blocks: usize = cut.blocks.iter().sum();
-        let slices = self.plan(call).slices;
-        params.width = supers.div_ceil(slices) as u32;
-        let whole = usize::from(slices < supers);
+        let whole = usize::from(self.plan(call).slices == 1 && supers > 1);
         let (name, function) = match call.then {
             Then::Store => ("several_store", &several.store),
             Then::Add => {
@@ -240,7 +238,7 @@ impl Kernels {
         let each = if matches!(call.then, Then::Gate(_)) { 2 } else { 4 };
         let groups: Vec<usize> =
             call.parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS).div_ceil(each)).collect();
-        let whole = self.plan(call).slices < supers;
+        let whole = self.plan(call).slices == 1 && supers > 1;
         if matches!(call.then, Then::Add) {
             let splits = splits(groups[0], supers, multiprocessors, SPLIT_INPUT_BYTES_MAX / input)?;
             let blocks = (multiprocessors / splits).min(groups[0]) * splits;
