@@ -130,15 +130,6 @@ next_pieces(Feeder& f, u32 warp, const Stretch* stretches, u32 known, const Cach
     }
 }
 
-// Asks for one stage.
-__device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full) {
-    u32 bytes = min(f.stage, f.left);
-    barrier_expect(full, bytes);
-    fetch(to, f.from, bytes, full, pass_through());
-    f.from += bytes, f.left -= bytes;
-    if (!f.left && f.pieces) f.pieces--, f.from += f.jump, f.left = f.piece;
-}
-
 // Warps that feed; each lane fills the ring of one warp that computes, dealt out so that few lanes are at it in each.
 #define WEIGHT_FEEDERS 3
 
@@ -149,33 +140,39 @@ __device__ __forceinline__ void fetch_stage(Feeder& f, u32 to, u32 full) {
 // theirs full long before the last: a layer of the 1.5B took 23 us instead of 20 (H200, 2026-11-16).
 __device__ __forceinline__ void
 feed(u32 feeder, const Stretch* stretches, u32 count, u32 known, const Cache& cache, u32 data, u32 full, u32 released) {
-    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, filled = 0;
+    u32 warp = own_lane() * WEIGHT_FEEDERS + feeder, filled = 0, slot = 0;
     Feeder f = {};
     bool more = warp < PRODUCT_WARPS;
+    // Worked out once: how to get at shared memory takes longer than to keep it.
+    data = anew(data + warp * DEPTH * SLOT_BYTES), full = anew(full + warp * DEPTH * 8), released = anew(released + warp * 4);
     while (__any_sync(FULL, more)) {
         bool fed = false;
-#pragma unroll 1
-        while (more) {
-            if (!f.left) {
-                u32 until = MIXED ? load_acquire_shared(known) : count;
-                bool found = next_pieces(f, warp, stretches, until, cache);
-                more = found || until < count;
-                if (!found) break;
-            }
-            // Registers are few: what can be worked out is not kept.
-            u32 own = anew(warp), barriers = full + own * DEPTH * 8;
-            u32 slot = filled >= DEPTH ? filled - DEPTH : filled, gap = ring_gap(slot, f.slots);
-            u32 held = ring_sum(filled, 2 * DEPTH - load_before_writes(released + own * 4));
+        if (more && !f.left) {
+            u32 until = MIXED ? load_acquire_shared(known) : count;
+            more = next_pieces(f, warp, stretches, until, cache) || until < count;
+        }
+        __syncwarp();
+        while (f.left) {
+            u32 held = ring_sum(filled, 2 * DEPTH - load_before_writes(released)), gap = 0;
+            if (f.slots > 1) gap = ring_gap(slot, f.slots);
             if (held + gap + f.slots > DEPTH) break;
-            filled = ring_sum(filled, gap + f.slots);
-            for (; gap > 0; gap--) {
-                barrier_arrive(barriers + slot * 8);
-                slot = slot + 1 == DEPTH ? 0 : slot + 1;
-            }
-            fetch_stage(f, data + (own * DEPTH + slot) * SLOT_BYTES, barriers + slot * 8);
-            for (u32 i = 1; i < f.slots; i++) barrier_arrive(barriers + (slot + i) * 8);
             fed = true;
-            if (!f.left || f.left == f.piece) break;
+            if (gap) {
+                // Told at once, like all of a stage's slots but the first.
+                for (u32 i = 0; i < gap; i++) barrier_arrive(full + (slot + i) * 8);
+                slot += gap, filled += gap;
+                if (slot == DEPTH) slot = 0;
+            }
+            u32 bytes = min(f.stage, f.left), barrier = full + slot * 8;
+            barrier_expect(barrier, bytes);
+            fetch(data + slot * SLOT_BYTES, f.from, bytes, barrier, pass_through());
+            if (f.slots > 1) barrier_arrive(barrier + 8);
+            if (f.slots > 2) barrier_arrive(barrier + 16);
+            slot += f.slots, filled = ring_sum(filled, f.slots), f.from += bytes, f.left -= bytes;
+            if (slot == DEPTH) slot = 0;
+            if (f.left) continue;
+            if (f.pieces) f.pieces--, f.from += f.jump, f.left = f.piece;
+            break;
         }
         // Looking all the time would take instructions from the warps that compute.
         if (!__any_sync(FULL, fed)) __nanosleep(MIXED ? 150 : 40);
