@@ -49,3 +49,54 @@ fn rows_together_equal_rows_alone() {
         }
     }
 }
+
+/// Sums of bytes are formed in 16 bits where they fit: here every weight and every activation is as large as it can be.
+#[test]
+fn the_largest_numbers_fit() {
+    use kernels::cases::random_weights;
+    use kernels::{Activations, Format, Matrix, Output, Region, RowMap, Shape, output_stride};
+    use std::ops::Range;
+    let formats: [(Format, Range<usize>); 10] = [
+        (Format::Q4_0, 0..2),
+        (Format::Q4_1, 0..4),
+        (Format::Q5_0, 0..2),
+        (Format::Q5_1, 0..4),
+        (Format::Q8_0, 0..2),
+        (Format::Q2_K, 80..84),
+        (Format::Q3_K, 108..110),
+        (Format::Q4_K, 0..4),
+        (Format::Q5_K, 0..4),
+        (Format::Q6_K, 208..210),
+    ];
+    for (format, factors) in formats {
+        let shape = Shape { format, rows: 32, columns: 512 };
+        let mut weights = random_weights(shape, 5);
+        for block in weights.chunks_exact_mut(format.block_bytes()) {
+            for (at, byte) in block.iter_mut().enumerate().filter(|(at, _)| !factors.contains(at)) {
+                // Signed numbers: all of Q8_0 and the scales of Q6_K.
+                let signed = format == Format::Q8_0 || format == Format::Q6_K && at >= 192;
+                *byte = if signed { 0x7f } else { 0xff };
+            }
+        }
+        let outputs = Kernels::available().into_iter().map(|kernels| {
+            let mut runtime = Runtime::new(kernels, 2);
+            let mut region = Region::new(shape.packed_bytes(runtime.layout()));
+            shape.pack(runtime.layout(), &weights, region.as_mut_slice());
+            let matrix = Matrix::new(std::sync::Arc::new(region), 0, shape, runtime.layout());
+            let mut x = Activations::new(9, shape.columns);
+            x.values.iter_mut().enumerate().for_each(|(i, x)| *x = if i / shape.columns % 2 == 0 { 3.0 } else { -3.0 });
+            runtime.quantize(&mut x, 9, format.precision());
+            let rows: Vec<u32> = (0..9).collect();
+            let mut out = vec![0.0; 9 * output_stride(shape.rows)];
+            let all = RowMap { input: &rows, output: &rows };
+            runtime.matmul(&x, &mut [Output { matrix: &matrix, rows: all, out: &mut out }]);
+            (kernels.name, out)
+        });
+        let outputs: Vec<_> = outputs.collect();
+        let (_, expected) = &outputs[outputs.len() - 1];
+        for (name, out) in &outputs {
+            let error = normalised_error(out, expected);
+            assert!(error < 1e-5, "{} on {name}: {error:e}", format.name());
+        }
+    }
+}

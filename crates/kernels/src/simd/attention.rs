@@ -119,42 +119,65 @@ unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [f32])
 #[inline(always)]
 unsafe fn score_block<V: Vector, const R: usize>(
     layout: &KvLayout,
+    blocks: [*const u8; 2],
+    queries: &Rows<R, HEAD_MAX>,
+    at: usize,
+    scores: &mut Rows<R, GROUP>,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        // Sums, keys and a broadcast must fit the registers. Halves of a block share no keys, so nothing is read twice.
+        if 2 * R + 3 <= V::REGISTERS {
+            score_parts::<V, R, 2>(layout, blocks, queries, 0, at, scores);
+        } else {
+            score_parts::<V, R, 1>(layout, blocks, queries, 0, at, scores);
+            score_parts::<V, R, 1>(layout, blocks, queries, 1, at, scores);
+        }
+    }
+}
+
+/// The same for `N` times sixteen positions, from part `first` on.
+#[inline(always)]
+unsafe fn score_parts<V: Vector, const R: usize, const N: usize>(
+    layout: &KvLayout,
     [block, next]: [*const u8; 2],
     queries: &Rows<R, HEAD_MAX>,
+    first: usize,
     at: usize,
     scores: &mut Rows<R, GROUP>,
 ) {
     let head = layout.head;
     // SAFETY: a block holds `head` columns of 32 keys; queries have at least `head` columns.
     unsafe {
-        let mut sums = [[V::splat(0.0); 2]; R];
+        let mut sums = [[V::splat(0.0); N]; R];
         for c in 0..head {
-            V::prefetch_l2(next.wrapping_add(c * 64));
-            V::prefetch_l2(next.wrapping_add(layout.values() + c * 64));
-            let k = match layout.kind {
-                KvType::F16 => {
-                    let keys = block.cast::<u16>().add(c * BLOCK);
-                    [V::load_f16(keys), V::load_f16(keys.add(16))]
-                }
-                KvType::Q8 => {
-                    let keys = block.add(c * BLOCK);
-                    [V::to_float(V::widen_i8(keys)), V::to_float(V::widen_i8(keys.add(16)))]
-                }
-            };
+            if first == 0 {
+                V::prefetch_l2(next.wrapping_add(c * 64));
+                V::prefetch_l2(next.wrapping_add(layout.values() + c * 64));
+            }
+            let mut k = [V::splat(0.0); N];
+            for n in 0..N {
+                let place = c * BLOCK + 16 * (first + n);
+                k[n] = match layout.kind {
+                    KvType::F16 => V::load_f16(block.cast::<u16>().add(place)),
+                    KvType::Q8 => V::to_float(V::widen_i8(block.add(place))),
+                };
+            }
             for r in 0..R {
                 let q = V::splat(*queries[r].as_ptr().add(c));
-                sums[r][0] = V::multiply_add(k[0], q, sums[r][0]);
-                sums[r][1] = V::multiply_add(k[1], q, sums[r][1]);
+                for n in 0..N {
+                    sums[r][n] = V::multiply_add(k[n], q, sums[r][n]);
+                }
             }
         }
         for r in 0..R {
-            for half in 0..2 {
-                let mut sum = sums[r][half];
+            for n in 0..N {
+                let (part, mut sum) = (16 * (first + n), sums[r][n]);
                 if layout.kind == KvType::Q8 {
                     let scales = block.add(layout.key_scales()).cast::<f32>();
-                    sum = V::multiply(sum, V::load(scales.add(16 * half)));
+                    sum = V::multiply(sum, V::load(scales.add(part)));
                 }
-                V::store(scores[r].as_mut_ptr().add(at + 16 * half), sum);
+                V::store(scores[r].as_mut_ptr().add(at + part), sum);
             }
         }
     }
@@ -208,11 +231,11 @@ unsafe fn accumulate<V: Vector, const R: usize>(
     while first < vectors {
         // SAFETY: columns `16 first .. 16 (first + width)` are inside the head; positions below `count` are written.
         unsafe {
-            // Sums, values and a broadcast must fit the 32 registers: 6 * 4 + 4 + 1.
-            if R <= 6 && vectors - first >= 4 {
+            // Sums, values and a broadcast must fit the registers.
+            if 4 * R + 5 <= V::REGISTERS && vectors - first >= 4 {
                 columns::<V, R, 4>(layout, blocks, first, count, probabilities, corrections, sums);
                 first += 4;
-            } else if vectors - first >= 2 {
+            } else if 2 * R + 3 <= V::REGISTERS && vectors - first >= 2 {
                 columns::<V, R, 2>(layout, blocks, first, count, probabilities, corrections, sums);
                 first += 2;
             } else {

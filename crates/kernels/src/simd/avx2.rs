@@ -26,7 +26,37 @@ pub(super) unsafe fn sum_16(at: *const i8) -> i32 {
     _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128
 }
 
+/// Sixteen products per lane of bytes with up to five bits. They add up in 16 bits: 8 * 31 * 127 = 31,496.
+#[inline(always)]
+unsafe fn four_low(sum: __m256i, w: [__m256i; 4], x: [__m256i; 4]) -> __m256i {
+    let pairs: [__m256i; 4] = std::array::from_fn(|g| _mm256_maddubs_epi16(w[g], x[g]));
+    let pairs = _mm256_add_epi16(_mm256_add_epi16(pairs[0], pairs[1]), _mm256_add_epi16(pairs[2], pairs[3]));
+    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// The same with six bits, of which four products fit: 4 * 63 * 127 = 32,004.
+#[inline(always)]
+unsafe fn four_middle(sum: __m256i, w: [__m256i; 4], x: [__m256i; 4]) -> __m256i {
+    let pairs: [__m256i; 4] = std::array::from_fn(|g| _mm256_maddubs_epi16(w[g], x[g]));
+    let ones = _mm256_set1_epi16(1);
+    let first = _mm256_madd_epi16(_mm256_add_epi16(pairs[0], pairs[1]), ones);
+    _mm256_add_epi32(_mm256_add_epi32(sum, first), _mm256_madd_epi16(_mm256_add_epi16(pairs[2], pairs[3]), ones))
+}
+
+/// The same for any bytes. Even and odd ones are widened apart, since already two products may not fit.
+#[inline(always)]
+unsafe fn four_wide(mut sum: __m256i, w: [__m256i; 4], x: [__m256i; 4]) -> __m256i {
+    for g in 0..4 {
+        let even_x = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x[g]));
+        let even = _mm256_madd_epi16(_mm256_and_si256(w[g], _mm256_set1_epi16(0xff)), even_x);
+        let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(w[g]), _mm256_srai_epi16::<8>(x[g]));
+        sum = _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+    }
+    sum
+}
+
 impl Vector for Avx2 {
+    const REGISTERS: usize = 8;
     type Int = Int;
     type Float = Float;
 
@@ -59,23 +89,13 @@ impl Vector for Avx2 {
         both!(one, low, high)
     }
     #[inline(always)]
-    unsafe fn dot(sum: Int, a: Int, b: *const i8) -> Int {
-        // Below 128 the pairwise 16-bit sums cannot saturate: 2 * 127 * 127 = 32258.
-        let (b, ones) = (_mm256_set1_epi32(b.cast::<i32>().read_unaligned()), _mm256_set1_epi16(1));
-        let one = |s, a| _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
-        both!(one, sum, a)
-    }
-    #[inline(always)]
-    unsafe fn dot_wide(sum: Int, a: Int, b: *const i8) -> Int {
-        // Even and odd bytes are widened apart, since bytes above 127 would saturate the pairwise sums.
-        let b = _mm256_set1_epi32(b.cast::<i32>().read_unaligned());
-        let (even_b, odd_b) = (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(b)), _mm256_srai_epi16::<8>(b));
-        let one = |s, a| {
-            let even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)), even_b);
-            let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(a), odd_b);
-            _mm256_add_epi32(s, _mm256_add_epi32(even, odd))
-        };
-        both!(one, sum, a)
+    unsafe fn dot_16(sum: Int, w: [Int; 4], x: *const i8, bits: u32) -> Int {
+        let x: [__m256i; 4] = std::array::from_fn(|g| _mm256_set1_epi32(x.cast::<i32>().add(g).read_unaligned()));
+        match bits {
+            0..=5 => [four_low(sum[0], w.map(|w| w[0]), x), four_low(sum[1], w.map(|w| w[1]), x)],
+            6 => [four_middle(sum[0], w.map(|w| w[0]), x), four_middle(sum[1], w.map(|w| w[1]), x)],
+            _ => [four_wide(sum[0], w.map(|w| w[0]), x), four_wide(sum[1], w.map(|w| w[1]), x)],
+        }
     }
     #[inline(always)]
     unsafe fn dot_pairs(sum: Int, a: Int, b: *const i16) -> Int {

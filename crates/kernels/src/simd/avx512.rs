@@ -10,6 +10,7 @@ use std::arch::x86_64::*;
 pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
+    const REGISTERS: usize = 32;
     type Int = __m512i;
     type Float = __m512;
 
@@ -39,12 +40,11 @@ impl Vector for Avx512 {
         _mm512_or_si512(low, _mm512_sll_epi16(high, _mm_cvtsi32_si128(count as i32)))
     }
     #[inline(always)]
-    unsafe fn dot(sum: __m512i, a: __m512i, b: *const i8) -> __m512i {
-        _mm512_dpbusd_epi32(sum, a, _mm512_set1_epi32(b.cast::<i32>().read_unaligned()))
-    }
-    #[inline(always)]
-    unsafe fn dot_wide(sum: __m512i, a: __m512i, b: *const i8) -> __m512i {
-        Self::dot(sum, a, b)
+    unsafe fn dot_16(mut sum: __m512i, w: [__m512i; 4], x: *const i8, _: u32) -> __m512i {
+        for g in 0..4 {
+            sum = _mm512_dpbusd_epi32(sum, w[g], _mm512_set1_epi32(x.cast::<i32>().add(g).read_unaligned()));
+        }
+        sum
     }
     #[inline(always)]
     unsafe fn dot_pairs(sum: __m512i, a: __m512i, b: *const i16) -> __m512i {

@@ -12,6 +12,8 @@
 /// bytes named in the method's comment. No alignment is required.
 #[allow(missing_docs, clippy::missing_safety_doc)]
 pub(crate) trait Vector: Copy {
+    /// Vectors that fit the machine's registers.
+    const REGISTERS: usize;
     /// Sixteen integers, also seen as 64 bytes.
     type Int: Copy;
     /// Sixteen floats.
@@ -29,11 +31,9 @@ pub(crate) trait Vector: Copy {
     unsafe fn bits(a: Self::Int, count: u32, mask: u8) -> Self::Int;
     /// Bytes masked, then shifted left by `count`, and joined with `low`.
     unsafe fn join(low: Self::Int, high: Self::Int, count: u32) -> Self::Int;
-    /// Adds the product of four unsigned bytes per lane and four signed bytes at `b`, the same for all lanes.
-    /// `a` must stay below 128 unless [`Vector::dot_wide`] is used.
-    unsafe fn dot(sum: Self::Int, a: Self::Int, b: *const i8) -> Self::Int;
-    /// As `dot` for any unsigned byte.
-    unsafe fn dot_wide(sum: Self::Int, a: Self::Int, b: *const i8) -> Self::Int;
+    /// Adds the product of sixteen unsigned bytes per lane, four in each of `w`, and sixteen signed bytes at `x`, the same for
+    /// all lanes. The unsigned ones have at most `bits` bits; the signed ones are above -128.
+    unsafe fn dot_16(sum: Self::Int, w: [Self::Int; 4], x: *const i8, bits: u32) -> Self::Int;
     /// Adds the product of two 16-bit numbers per lane and two 16-bit numbers at `b`.
     unsafe fn dot_pairs(sum: Self::Int, a: Self::Int, b: *const i16) -> Self::Int;
     /// `sum + a * b`.

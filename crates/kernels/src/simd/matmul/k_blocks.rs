@@ -74,13 +74,12 @@ impl<const BITS: u32> Super<BITS> {
                     } else {
                         (V::splat_int(0), V::splat_int(0))
                     };
-                    for g in 0..4 {
-                        first = V::dot(first, w[g], q.add(4 * g));
-                        if M > CHAINED && !Self::HALVES {
-                            first = V::dot(first, w[g + 4], q.add(4 * g + 16));
-                        } else {
-                            second = V::dot(second, w[g + 4], q.add(4 * g + 16));
-                        }
+                    let [low, high] = [[w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]];
+                    first = V::dot_16(first, low, q, BITS);
+                    if M > CHAINED && !Self::HALVES {
+                        first = V::dot_16(first, high, q.add(16), BITS);
+                    } else {
+                        second = V::dot_16(second, high, q.add(16), BITS);
                     }
                     sums[m] = if Self::HALVES {
                         let sum = V::multiply_add_int(sums[m], V::widen_i8(scales.add(2 * j * TILE)), first);

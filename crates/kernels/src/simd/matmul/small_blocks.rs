@@ -12,6 +12,11 @@ impl<const KIND: usize> Small<KIND> {
     const LAYOUT: SmallLayout = SmallLayout::of(Self::FORMAT);
     const HAS_MIN: bool = matches!(Self::FORMAT, Format::Q4_1 | Format::Q5_1);
     const FIVE_BITS: bool = matches!(Self::FORMAT, Format::Q5_0 | Format::Q5_1);
+    const BITS: u32 = match Self::FORMAT {
+        Format::Q8_0 => 8,
+        _ if Self::FIVE_BITS => 5,
+        _ => 4,
+    };
     /// Quants stand for quant minus two to this power.
     const OFFSET_SHIFT: u32 = match Self::FORMAT {
         Format::Q4_0 => 3,
@@ -47,18 +52,10 @@ impl<const KIND: usize> Small<KIND> {
             if !Self::HAS_MIN {
                 first = V::splat_int(*x.negated_sums.add(b) << Self::OFFSET_SHIFT);
             }
-            let mut second = V::splat_int(0);
             let q = x.quants.add(b * SMALL);
-            for g in 0..4 {
-                if KIND == 4 {
-                    first = V::dot_wide(first, w[g], q.add(4 * g));
-                    second = V::dot_wide(second, w[g + 4], q.add(4 * g + 16));
-                } else {
-                    first = V::dot(first, w[g], q.add(4 * g));
-                    second = V::dot(second, w[g + 4], q.add(4 * g + 16));
-                }
-            }
-            V::add_int(first, second)
+            let [low, high] = [[w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]]];
+            let second = V::dot_16(V::splat_int(0), high, q.add(16), Self::BITS);
+            V::add_int(V::dot_16(first, low, q, Self::BITS), second)
         }
     }
 }
