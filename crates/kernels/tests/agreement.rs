@@ -84,7 +84,9 @@ fn the_largest_numbers_fit() {
             shape.pack(runtime.layout(), &weights, region.as_mut_slice());
             let matrix = Matrix::new(std::sync::Arc::new(region), 0, shape, runtime.layout());
             let mut x = Activations::new(9, shape.columns);
-            x.values.iter_mut().enumerate().for_each(|(i, x)| *x = if i / shape.columns % 2 == 0 { 3.0 } else { -3.0 });
+            for (i, row) in x.values.chunks_exact_mut(shape.columns).enumerate() {
+                row.fill(if i.is_multiple_of(2) { 3.0 } else { -3.0 });
+            }
             runtime.quantize(&mut x, 9, format.precision());
             let rows: Vec<u32> = (0..9).collect();
             let mut out = vec![0.0; 9 * output_stride(shape.rows)];

@@ -14,6 +14,8 @@
 pub(crate) trait Vector: Copy {
     /// Vectors that fit the machine's registers.
     const REGISTERS: usize;
+    /// How many bytes ahead of use the weights of a single row are asked for.
+    const AHEAD: usize;
     /// Sixteen integers, also seen as 64 bytes.
     type Int: Copy;
     /// Sixteen floats.

@@ -72,12 +72,10 @@ pub(crate) unsafe fn product<V: Vector>(p: &Product<'_>, tiles: Range<usize>) {
 
 /// How far ahead of use weights are asked for, in bytes, in a pass of `rows` rows.
 ///
-/// At one row near is best: it only keeps the hardware's own stream from falling behind. Share of read bandwidth on two
-/// Genoa cores (Q4_K / Q6_K / Q5_0): none 93 / 77 / 84 %, 512 bytes 92 / 86 / 91 %, 4096 bytes 87 / 78 / 85 %. With
-/// more rows the stream pauses while they are computed, and far is best: a step of 8 rows of the 1.5B ran at 97 tokens/s
-/// without, 119 with 512 bytes, 151 with 2048.
-const fn ahead(rows: usize) -> usize {
-    if rows <= 2 { 512 } else { 2048 }
+/// At one row it depends on the machine ([`Vector::AHEAD`]). With more rows the stream pauses while they are computed, and far is
+/// best: a step of 8 rows of the 1.5B ran at 97 tokens/s without, 119 with 512 bytes, 151 with 2048 on two Genoa cores.
+const fn ahead<V: Vector>(rows: usize) -> usize {
+    if rows <= 2 { V::AHEAD } else { 2048 }
 }
 
 /// Asks for part `i` of `parts` of the `bytes` that follow `at` by the distance for a pass of `M` rows.
@@ -86,7 +84,7 @@ unsafe fn prefetch<V: Vector, const M: usize>(at: *const u8, bytes: usize, i: us
     let lines = bytes / 64;
     for line in i * lines / parts..(i + 1) * lines / parts {
         // SAFETY: a prefetch never faults, wherever it points; the CPU has the features of `V`.
-        unsafe { V::prefetch(at.wrapping_add(ahead(M) + line * 64)) };
+        unsafe { V::prefetch(at.wrapping_add(ahead::<V>(M) + line * 64)) };
     }
 }
 
