@@ -57,8 +57,8 @@ unsafe fn four_wide(mut sum: __m256i, w: [__m256i; 4], x: [__m256i; 4]) -> __m25
 
 impl Vector for Avx2 {
     const REGISTERS: usize = 8;
-    // Far: the stream alone does not keep two Zen 3 cores busy. Tokens/s of the 1.5B at 27 to 37 GB/s: none 19 to 22, 512 bytes
-    // 21 to 23, 2,048 25 to 27, 4,096 26 to 30, 8,192 28 to 29, 16,384 28 to 29.
+    // Far: the stream alone does not keep two Zen 3 cores busy. Tokens/s of the 1.5B at 27 to 37 GB/s,
+    // the better of two rounds, twice: none 19 to 22, 512 bytes 21 to 23, 2,048 25 to 27, 4,096 26 to 30, 8,192 28 to 29, 16,384 28 to 29.
     const AHEAD: usize = 8192;
     type Int = Int;
     type Float = Float;

@@ -11,10 +11,9 @@ impl<const KIND: usize> Small<KIND> {
     const FORMAT: Format = [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0][KIND];
     const LAYOUT: SmallLayout = SmallLayout::of(Self::FORMAT);
     const HAS_MIN: bool = matches!(Self::FORMAT, Format::Q4_1 | Format::Q5_1);
-    const FIVE_BITS: bool = matches!(Self::FORMAT, Format::Q5_0 | Format::Q5_1);
     const BITS: u32 = match Self::FORMAT {
         Format::Q8_0 => 8,
-        _ if Self::FIVE_BITS => 5,
+        Format::Q5_0 | Format::Q5_1 => 5,
         _ => 4,
     };
     /// Quants stand for quant minus two to this power.
@@ -35,7 +34,7 @@ impl<const KIND: usize> Small<KIND> {
                     Format::Q8_0 => V::load_bytes(quants.add(g * 64)),
                     _ => V::bits(V::load_bytes(quants.add(g % 4 * 64)), g as u32 / 4 * 4, 15),
                 };
-                if Self::FIVE_BITS {
+                if Self::BITS == 5 {
                     let high = V::load_bytes(quants.add(Self::LAYOUT.high()));
                     w[g] = V::join(w[g], V::bits(high, g as u32, 1), 4);
                 }
