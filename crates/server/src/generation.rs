@@ -153,6 +153,8 @@ impl Spec {
 impl Generation {
     /// Hands a job to the engine.
     pub fn start(pool: &Arc<Pool>, job: Job) -> Result<Self, ApiError> {
+        // Before the engine's own clocks start, so that the whole is never shorter than a part.
+        let begun = Instant::now();
         let prompt_tokens = job.prompt.len();
         if prompt_tokens >= pool.facts.context {
             return Err(ApiError::too_long(prompt_tokens, pool.facts.context.saturating_sub(1)));
@@ -181,7 +183,7 @@ impl Generation {
             tokens: Vec::new(),
             prompt_tokens,
             prompt: None,
-            begun: Instant::now(),
+            begun,
             last: None,
             fast: 0,
             finished: None,
