@@ -60,6 +60,7 @@ impl Vector for Avx2 {
     // Far: the stream alone does not keep two Zen 3 cores busy. Tokens/s of the 1.5B at 27 to 37 GB/s,
     // the better of two rounds, twice: none 19 to 22, 512 bytes 21 to 23, 2,048 25 to 27, 4,096 26 to 30, 8,192 28 to 29, 16,384 28 to 29.
     const AHEAD: usize = 8192;
+    const SPREAD: bool = true;
     type Int = Int;
     type Float = Float;
 

@@ -14,6 +14,7 @@ impl Vector for Avx512 {
     // Near: it only keeps the hardware's own stream from falling behind. Share of read bandwidth on two Genoa cores
     // (Q4_K / Q6_K / Q5_0): none 93 / 77 / 84 %, 512 bytes 92 / 86 / 91 %, 4096 bytes 87 / 78 / 85 %.
     const AHEAD: usize = 512;
+    const SPREAD: bool = false;
     type Int = __m512i;
     type Float = __m512;
 

@@ -16,6 +16,9 @@ pub(crate) trait Vector: Copy {
     const REGISTERS: usize;
     /// How many bytes ahead of use the weights of a single row are asked for.
     const AHEAD: usize;
+    /// Whether attention spreads its requests for keys and values over all its work, instead of asking for both while it works
+    /// on keys.
+    const SPREAD: bool;
     /// Sixteen integers, also seen as 64 bytes.
     type Int: Copy;
     /// Sixteen floats.
