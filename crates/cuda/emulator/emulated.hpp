@@ -46,6 +46,10 @@ static inline float __uint_as_float(u32 x) { return same_bits<float>(x); }
 static inline float __int_as_float(int x) { return same_bits<float>(x); }
 static inline float half_to_float(u16 h) { return (float)same_bits<_Float16>(h); }
 static inline u16 float_to_half(float f) { return same_bits<u16>((_Float16)f); }
+static inline u16 float_to_brain(float f) {
+    u32 bits = same_bits<u32>(f);
+    return f != f ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
 static inline u32 pack_halves(float low, float high) { return float_to_half(low) | (u32)float_to_half(high) << 16; }
 
 template <typename A, typename B>
@@ -184,6 +188,12 @@ static inline void multiply_add(float* c, const u32* a, const u32* b) {
     tensor_product<2>("mma.f16", c, a, b, [](u32 x, u32 y, float sum) {
         sum = __builtin_fmaf(half_to_float((u16)x), half_to_float((u16)y), sum);
         return __builtin_fmaf(half_to_float((u16)(x >> 16)), half_to_float((u16)(y >> 16)), sum);
+    });
+}
+static inline void multiply_add_brain(float* c, const u32* a, const u32* b) {
+    tensor_product<2>("mma.bf16", c, a, b, [](u32 x, u32 y, float sum) {
+        sum = __builtin_fmaf(same_bits<float>(x << 16), same_bits<float>(y << 16), sum);
+        return __builtin_fmaf(same_bits<float>(x & 0xffff0000), same_bits<float>(y & 0xffff0000), sum);
     });
 }
 static inline int dot_signed(u32 x, u32 y, int sum) { return __dp4a((int)x, (int)y, sum); }

@@ -97,6 +97,26 @@ pub struct SeveralCall<'a> {
     pub then: Then<'a>,
 }
 
+/// Matrices of floats times one or several rows.
+pub struct FloatsCall<'a> {
+    /// One to three matrices of the same format over the same input.
+    pub parts: &'a [Part<'a>],
+    /// Rows of the input.
+    pub rows: usize,
+    /// Input rows, as long as the matrices are wide.
+    pub input: Slice<'a, f32>,
+    /// Scratch, two numbers for each of the input.
+    pub ready: Slice<'a, u16>,
+    /// Scratch, one for each row.
+    pub scales: Slice<'a, f32>,
+    /// Output rows, `stride` apart.
+    pub output: Slice<'a, f32>,
+    /// See `output`.
+    pub stride: usize,
+    /// What becomes of the sums; nothing is added here.
+    pub then: Then<'a>,
+}
+
 /// The residual made ready for [`SeveralCall`].
 pub struct SettleCall<'a> {
     /// `[row][columns]`.

@@ -52,6 +52,30 @@ pub(crate) struct SeveralBlock {
 }
 
 #[repr(C)]
+pub(crate) struct ReadyBlock {
+    pub input: u64,
+    pub output: u64,
+    pub scales: u64,
+    pub columns: u32,
+    pub rows: u32,
+    pub format: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct FloatsBlock {
+    pub segments: [SegmentBlock; 3],
+    pub input: u64,
+    pub scales: u64,
+    pub output: u64,
+    pub candidates: u64,
+    pub columns: u32,
+    pub rows: u32,
+    pub output_stride: u32,
+    pub input_rows: u32,
+}
+
+#[repr(C)]
 pub(crate) struct RouteBlock {
     pub input: u64,
     pub norm: u64,

@@ -43,6 +43,8 @@ pub enum Source {
     Product,
     /// Matrix times several rows.
     Several,
+    /// Matrix of floats times one or several rows.
+    Floats,
     /// Attention of single rows.
     Attention,
     /// Keys and values into the cache.
@@ -59,9 +61,10 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 8] = [
+    pub const ALL: [Source; 9] = [
         Source::Product,
         Source::Several,
+        Source::Floats,
         Source::Attention,
         Source::Heads,
         Source::Rows,
@@ -75,6 +78,7 @@ impl Source {
         match self {
             Source::Product => "product",
             Source::Several => "several",
+            Source::Floats => "floats",
             Source::Attention => "attention",
             Source::Heads => "heads",
             Source::Rows => "rows",
@@ -88,6 +92,7 @@ impl Source {
         match self {
             Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
             Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
+            Source::Floats => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/floats.cu")],
             Source::Attention => &[PTX, COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[PTX, COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => {

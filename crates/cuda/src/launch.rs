@@ -3,6 +3,7 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod experts;
+mod floats;
 mod job;
 mod mixture;
 mod narrow;
@@ -112,6 +113,7 @@ impl KernelsOptions {
                 formats
             }
             Source::Rows | Source::Gemm => formats,
+            Source::Floats => vec!["ROWS=1".to_owned()],
             Source::Attention => attention.to_vec(),
             Source::Heads | Source::Flash => vec![head],
             Source::Token => {
@@ -136,6 +138,8 @@ pub struct Kernels {
     /// By number of tiles.
     several: Vec<several::Several>,
     experts: experts::Experts,
+    /// Where some matrices are of floats.
+    floats: Option<floats::Floats>,
     attention: Function,
     store_heads: Function,
     embed: Function,
@@ -161,9 +165,12 @@ impl Kernels {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
         let several = several::TILES.map(|tiles| (Source::Several, tiles));
+        let with_floats = options.formats.iter().any(|&format| pack::is_float(format));
         let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= program::SHARED_BYTES;
+        let whole = whole && !with_floats;
         let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
+        let others = others.filter(|&(source, _)| with_floats || source != Source::Floats);
         let wanted: Vec<(Source, usize)> = several.into_iter().chain(others).collect();
         let architecture = architecture_option(device.facts().capability);
         let compiled = std::thread::scope(|scope| {
@@ -183,6 +190,7 @@ impl Kernels {
         let several = several.collect::<Result<_, Error>>()?;
         let experts = experts::Experts::new(device, &modules_of_several[0])?;
         let products = products::Products::new(device, &next()?)?;
+        let floats = if with_floats { Some(floats::Floats::new(device, &next()?)?) } else { None };
         let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
         let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
         let plain = |module: &Module, name| module.function(device, name, false);
@@ -190,6 +198,7 @@ impl Kernels {
             products,
             several,
             experts,
+            floats,
             attention: attention.function(device, "attention", true)?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
@@ -293,6 +302,7 @@ impl Kernels {
     /// Fills a matrix with random weights of a sensible size.
     pub fn random(&self, matrix: &Matrix, seed: u32) -> Result<(), Error> {
         self.has(matrix);
+        assert!(!pack::is_float(matrix.format), "random weights are quantised");
         let mut a = Arguments::default();
         let params = RandomBlock {
             output: a.at(matrix.bytes.all()),

@@ -22,9 +22,9 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, GemmCall, GemmOutput, HeadsCall, MixtureCall,
-    NarrowCall, NormCall, Part, Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall, SeveralCall,
-    StoreCall, Then,
+    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput, HeadsCall,
+    MixtureCall, NarrowCall, NormCall, Part, Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall,
+    SeveralCall, StoreCall, Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};

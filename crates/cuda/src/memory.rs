@@ -6,8 +6,9 @@
 
 use crate::device::{Device, check};
 use crate::error::Error;
+use crate::pack;
 use cudarc::driver::sys;
-use kernels::Format;
+use kernels::{Format, Shape};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -288,26 +289,30 @@ pub struct Matrix {
 
 impl Matrix {
     /// Room for a matrix, to be filled by [`Matrix::write_tiles`].
-    pub fn zeroed(device: &Device, shape: kernels::Shape) -> Result<Matrix, Error> {
-        if !crate::pack::is_supported(shape.format) {
-            return Err(Error::Unsupported(format!("a matrix in {}", shape.format.name())));
+    pub fn zeroed(device: &Device, shape: Shape) -> Result<Matrix, Error> {
+        let Shape { format, columns, .. } = shape;
+        if !pack::is_supported(format) {
+            return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
-        let bytes = Buffer::zeroed(device, crate::pack::packed_bytes(shape))?;
+        if pack::is_float(format) && !columns.is_multiple_of(8) {
+            return Err(Error::Unsupported(format!("a matrix in {} with {columns} columns", format.name())));
+        }
+        let bytes = Buffer::zeroed(device, pack::packed_bytes(shape))?;
         Ok(Matrix { bytes, format: shape.format, rows: shape.rows, columns: shape.columns })
     }
 
     /// A matrix from rows as they stand in a file.
-    pub fn new(device: &Device, shape: kernels::Shape, rows: &[u8]) -> Result<Matrix, Error> {
+    pub fn new(device: &Device, shape: Shape, rows: &[u8]) -> Result<Matrix, Error> {
         let matrix = Matrix::zeroed(device, shape)?;
         let mut packed = vec![0; matrix.bytes.len()];
-        crate::pack::pack(shape.format, shape.columns, rows, &mut packed);
+        pack::pack(shape.format, shape.columns, rows, &mut packed);
         matrix.bytes.write(0, &packed)?;
         Ok(matrix)
     }
 
     /// Writes packed tiles, the first of them being tile `tile`.
     pub fn write_tiles(&self, tile: usize, packed: &[u8]) -> Result<(), Error> {
-        self.bytes.write(tile * crate::pack::tile_bytes(self.format, self.columns), packed)
+        self.bytes.write(tile * pack::tile_bytes(self.format, self.columns), packed)
     }
 
     /// Bytes on the card.

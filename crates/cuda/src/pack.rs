@@ -3,6 +3,7 @@
 //! Every part of a chunk begins at a multiple of 16 bytes, and no format grows by more than a hundredth (Q6_K: 848 bytes
 //! where a file has 840), except where rows are no multiple of 256 columns: those are filled up with zeros.
 //! `kernels/formats.cuh` draws the layout; the two belong together, and the tests below read it back the way a lane does.
+//! Halves and brain floats stand as they do in a file.
 
 use kernels::blocks::SuperParts;
 use kernels::{Format, Shape};
@@ -15,7 +16,12 @@ pub const CHUNK_COLUMNS: usize = 256;
 /// Whether the kernels read this format.
 pub fn is_supported(format: Format) -> bool {
     use Format::*;
-    matches!(format, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K)
+    is_float(format) || matches!(format, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K)
+}
+
+/// Whether it is one of the two that `kernels/floats.cu` multiplies; all others are quantised.
+pub fn is_float(format: Format) -> bool {
+    matches!(format, Format::F16 | Format::BF16)
 }
 
 /// Where the parts of a chunk stand.
@@ -41,7 +47,7 @@ fn parts(format: Format) -> Parts {
     Parts { header, low, high }
 }
 
-/// Bytes of one chunk.
+/// Bytes of one chunk of a quantised format.
 pub fn chunk_bytes(format: Format) -> usize {
     let Parts { header, low, high } = parts(format);
     header + low + high
@@ -54,7 +60,7 @@ pub fn supers(columns: usize) -> usize {
 
 /// Bytes of a tile: four whole rows.
 pub fn tile_bytes(format: Format, columns: usize) -> usize {
-    supers(columns) * chunk_bytes(format)
+    if is_float(format) { TILE_ROWS * format.row_bytes(columns) } else { supers(columns) * chunk_bytes(format) }
 }
 
 /// Bytes of a whole matrix.
@@ -66,6 +72,9 @@ pub fn packed_bytes(shape: Shape) -> usize {
 ///
 /// Panics when the lengths do not fit each other.
 pub fn pack(format: Format, columns: usize, rows: &[u8], out: &mut [u8]) {
+    if is_float(format) {
+        return out[..rows.len()].copy_from_slice(rows);
+    }
     let row_bytes = format.row_bytes(columns);
     let tiles = rows.chunks(TILE_ROWS * row_bytes).zip(out.chunks_exact_mut(tile_bytes(format, columns)));
     for (rows, tile) in tiles {

@@ -4,6 +4,7 @@
 //! Bounds are of the normalised error `|a - b| / |b|`. Products quantise as the CPU does and differ in the order of a few
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
+mod floats;
 mod narrow;
 
 use crate::arguments::*;
@@ -18,6 +19,9 @@ use kernels::{Format, KvType, Runtime, Shape};
 
 /// Rows for each multiprocessor with which the partial sums of 2,560 columns are no longer kept apart.
 const MANY_ROWS: usize = 272;
+
+/// Head, heads and KV heads where they do not matter: those of the 1.5B.
+const HEADS: (usize, usize, usize) = (128, 12, 2);
 
 /// How one case went.
 #[derive(Clone, Debug)]
@@ -41,22 +45,11 @@ impl Outcome {
 pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
     let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
-    let multiprocessors = device.facts().multiprocessors as usize;
-    let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
-    for (head, heads, kv_heads) in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
-        let options = KernelsOptions {
-            formats: formats.clone(),
-            head,
-            heads,
-            kv_heads,
-            columns: 0,
-            experts: false,
-            multiprocessors,
-            times: false,
-        };
-        let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
+    let (floats, quantised) = formats();
+    for heads in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
+        let test = Test::new(device, &quantised, heads)?;
         if outcomes.is_empty() {
-            for &format in &formats {
+            for &format in &quantised {
                 test.products(format, &mut oracle, &mut outcomes)?;
                 test.many(format, &mut outcomes)?;
             }
@@ -68,27 +61,24 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
         }
     }
+    let test = Test::new(device, &floats, HEADS)?;
+    for &format in &floats {
+        test.floats(format, &mut oracle, &mut outcomes)?;
+        test.many(format, &mut outcomes)?;
+    }
     Ok(outcomes)
 }
 
 /// Only the products of several rows, which must equal those of one row bit for bit.
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
-    let formats: Vec<Format> = Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).collect();
-    let multiprocessors = device.facts().multiprocessors as usize;
-    let options = KernelsOptions {
-        formats,
-        head: 128,
-        heads: 12,
-        kv_heads: 2,
-        columns: 0,
-        experts: false,
-        multiprocessors,
-        times: false,
-    };
     let mut outcomes = Vec::new();
-    let test = Test { device, kernels: Kernels::new(device, options.clone())?, options };
-    test.several_of_all(&mut outcomes)?;
+    Test::new(device, &formats().1, HEADS)?.several_of_all(&mut outcomes)?;
     Ok(outcomes)
+}
+
+/// Those of floats, and those that are quantised.
+fn formats() -> (Vec<Format>, Vec<Format>) {
+    Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).partition(|&format| pack::is_float(format))
 }
 
 struct Test<'a> {
@@ -97,7 +87,18 @@ struct Test<'a> {
     options: KernelsOptions,
 }
 
-impl Test<'_> {
+impl<'a> Test<'a> {
+    fn new(
+        device: &'a Device,
+        formats: &[Format],
+        (head, heads, kv_heads): (usize, usize, usize),
+    ) -> Result<Test<'a>, Error> {
+        let (formats, multiprocessors) = (formats.to_vec(), device.facts().multiprocessors as usize);
+        let (columns, experts, times) = (0, false, false);
+        let options = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
+        Ok(Test { device, kernels: Kernels::new(device, options.clone())?, options })
+    }
+
     fn products(&self, format: Format, oracle: &mut Runtime, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let mut shapes = vec![(40, 256), (48, 768), (1000, 1536), (96, 8960)];
         if format.block_elements() == 32 {

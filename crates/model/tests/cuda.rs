@@ -30,6 +30,14 @@ const CASES: [(&str, Format); 10] = [
     ("llama", Format::Q5_K),
 ];
 
+/// Matrices of floats: architecture, format, that of embeddings and output, and what short and long steps may be apart. The card keeps
+/// 22 bits of what meets a half and 16 of what meets a brain float; long steps round to half precision.
+const FLOATS: [(&str, Format, Option<Format>, [f32; 2]); 3] = [
+    ("qwen2", Format::F16, None, [1e-4, 0.002]),
+    ("llama", Format::BF16, None, [4e-4, 0.004]),
+    ("qwen3", Format::Q4_K, Some(Format::F16), [BOUND, BOUND]),
+];
+
 /// Wide enough for single rows to be one kernel, on a card with at most 192 multiprocessors.
 const WIDE: usize = 768;
 
@@ -130,6 +138,23 @@ fn every_architecture_and_format_agrees_with_the_cpu() {
             let error = normalised_error(&read(&mut card, &prompt, pieces), &expected);
             println!("{architecture} {} in pieces of {pieces:?}: {error:.4}", format.name());
             assert!(error < BOUND, "{architecture} {} in pieces of {pieces:?}: {error}", format.name());
+        }
+    }
+}
+
+#[test]
+fn matrices_of_floats_agree_with_the_cpu() {
+    let prompt = tokens(70);
+    for (architecture, format, tables, [short, long]) in FLOATS {
+        let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, tables, ..Tiny::default() }) else { return };
+        let expected = read(&mut cpu, &prompt, &[70]);
+        let single = read(&mut card, &prompt, &[1]);
+        for (pieces, bound) in [(1, short), (9, short), (32, short), (70, long)] {
+            let got = if pieces == 1 { single.clone() } else { read(&mut card, &prompt, &[pieces]) };
+            let error = normalised_error(&got, &expected);
+            println!("{architecture} {} in pieces of {pieces}: {error:.6}", format.name());
+            assert!(error < bound, "{architecture} {} in pieces of {pieces}: {error}", format.name());
+            assert!(got == single || pieces == 70, "pieces of {pieces} changed a bit");
         }
     }
 }

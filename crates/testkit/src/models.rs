@@ -12,6 +12,8 @@ pub struct Tiny {
     pub architecture: &'static str,
     /// Format of all matrices.
     pub format: Format,
+    /// Format of embeddings and output where it is another.
+    pub tables: Option<Format>,
     /// Elements between gate and down.
     pub feed_forward: usize,
     /// `rope.scaling.type` and its factor.
@@ -35,7 +37,14 @@ pub const CONTEXT: usize = 2048;
 
 impl Default for Tiny {
     fn default() -> Tiny {
-        Tiny { architecture: "llama", format: Format::F32, feed_forward: FEED_FORWARD, scaling: None, seed: 1 }
+        Tiny {
+            architecture: "llama",
+            format: Format::F32,
+            tables: None,
+            feed_forward: FEED_FORWARD,
+            scaling: None,
+            seed: 1,
+        }
     }
 }
 
@@ -63,10 +72,11 @@ impl Tiny {
             w = w.meta(key("rope.scaling.original_context_length"), count(CONTEXT / 4));
         }
         let mut tensors = Tensors { seed: self.seed, format: self.format, writer: w };
-        tensors.matrix("token_embd.weight", VOCAB, WIDTH);
+        let tables = self.tables.unwrap_or(self.format);
+        tensors.stacked("token_embd.weight", 1, VOCAB, WIDTH, tables);
         tensors.norm("output_norm.weight", WIDTH);
         if self.architecture != "qwen2" {
-            tensors.matrix("output.weight", VOCAB, WIDTH);
+            tensors.stacked("output.weight", 1, VOCAB, WIDTH, tables);
         }
         for i in 0..LAYERS {
             self.layer(&mut tensors, &|part: &str| format!("blk.{i}.{part}"));

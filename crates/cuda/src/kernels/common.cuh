@@ -5,6 +5,10 @@
 #define SUPER 256
 #define KV_BLOCK 32
 
+__device__ __forceinline__ float brain_to_float(u16 b) {
+    return __uint_as_float((u32)b << 16);
+}
+
 __device__ __forceinline__ float2 unpack_halves(u32 both) {
     return make_float2(half_to_float((u16)both), half_to_float((u16)(both >> 16)));
 }

@@ -11,7 +11,11 @@
 //            (Q8_0: 32 bytes per lane: 16 bytes of elements 0..15 of all lanes, then 16 bytes of 16..31)
 //   high     fifth bits: 4 bytes per lane, bit g of byte b belongs to element 4 g + b
 //            Q6_K: 8 bytes per lane, bits 2 g and 2 g + 1 of byte b of word h belong to element 16 h + 4 g + b
+//
+// Halves and brain floats stand row after row, as in a file.
 
+#define F16 1
+#define BF16 30
 #define Q4_0 2
 #define Q4_1 3
 #define Q5_0 6
@@ -104,7 +108,13 @@ __device__ __forceinline__ float element(const Block& b, int i) {
     return __fadd_rn(__fmul_rn(scale, (float)(q - Layout<F>::zero)), b.m);
 }
 
-// Calls WORK(F) for the format a matrix has, among those the module was compiled for.
+// Element `at` of a matrix of halves or brain floats.
+__device__ __forceinline__ float float_element(const u8* weights, u32 format, u64 at) {
+    u16 bits = ((const u16*)weights)[at];
+    return format == BF16 ? brain_to_float(bits) : half_to_float(bits);
+}
+
+// Calls WORK(F) for the quantised format a matrix has, among those the module was compiled for.
 #ifdef WITH_Q4_0
 #define CASE_Q4_0(WORK) case Q4_0: WORK(Q4_0); break;
 #else

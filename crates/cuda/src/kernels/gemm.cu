@@ -44,9 +44,27 @@ __device__ __forceinline__ void expand_all(const Expand& p) {
     }
 }
 
+__device__ __forceinline__ u32 brains_to_halves(u32 both) {
+    return pack_halves(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000));
+}
+
+// Eight elements at a time.
+__device__ __forceinline__ void expand_floats(const Expand& p) {
+    u32 pieces = p.columns / 8, threads = gridDim.x * blockDim.x;
+    for (u32 at = blockIdx.x * blockDim.x + threadIdx.x; at < p.rows * pieces; at += threads) {
+        uint4 w = ((const uint4*)p.weights)[at];
+        if (p.format == BF16) {
+            w = make_uint4(brains_to_halves(w.x), brains_to_halves(w.y), brains_to_halves(w.z), brains_to_halves(w.w));
+        }
+        u64 row = at / pieces * p.step + p.offset;
+        ((uint4*)p.output)[row * pieces + at % pieces] = w;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) expand(const __grid_constant__ Expand p) {
     let_next_start();
     wait_for_previous();
+    if (p.format == F16 || p.format == BF16) expand_floats(p);
 #define WORK(F) expand_all<F>(p)
     FOR_FORMAT(p.format, WORK)
 #undef WORK

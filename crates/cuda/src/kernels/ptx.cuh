@@ -27,6 +27,12 @@ __device__ __forceinline__ u16 float_to_half(float f) {
     return h;
 }
 
+__device__ __forceinline__ u16 float_to_brain(float f) {
+    u16 b;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(f));
+    return b;
+}
+
 // Two halves in a word, `low` in the low half.
 __device__ __forceinline__ u32 pack_halves(float low, float high) {
     u32 both;
@@ -100,6 +106,14 @@ __device__ __forceinline__ void load_matrices_transposed(u32* r, u32 address) {
 // 16 x 8 x 16, halves with 32-bit float sums.
 __device__ __forceinline__ void multiply_add(float* c, const u32* a, const u32* b) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same with brain floats.
+__device__ __forceinline__ void multiply_add_brain(float* c, const u32* a, const u32* b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                  "{%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -144,7 +144,8 @@ impl Kernels {
     }
 
     fn unit_bytes(&self) -> usize {
-        self.options.formats.iter().map(|&format| 4 * pack::chunk_bytes(format)).max().unwrap_or(0)
+        let quantised = self.options.formats.iter().filter(|&&format| !pack::is_float(format));
+        quantised.map(|&format| 4 * pack::chunk_bytes(format)).max().unwrap_or(0)
     }
 
     /// Matrix times several rows.

@@ -24,7 +24,7 @@ use crate::backend::Chunk;
 use crate::config::{Config, Experts};
 use ::cuda::{
     AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, Partial, PickCall,
-    ProductCall, Program, SPLITS, Slice, StoreCall, Then,
+    ProductCall, Program, SPLITS, Slice, StoreCall, Then, pack,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -93,6 +93,16 @@ impl Few {
         {
             return Err(Error::Unsupported(format!("a mixture of {count} experts")));
         }
+        let of_experts = net.weights.layers.iter().filter(|layer| layer.router.is_some());
+        if let Some(matrix) = of_experts
+            .flat_map(|layer| [&layer.gate, &layer.up, &layer.down])
+            .find(|matrix| pack::is_float(matrix.format))
+        {
+            return Err(Error::Unsupported(format!("experts in {}", matrix.format.name())));
+        }
+        if net.kernels.has_floats() && !together {
+            return Err(Error::Unsupported("matrices of floats this wide".to_owned()));
+        }
         let visits = config.experts.map_or(1, |experts| experts.used);
         Ok(Few {
             inputs: Inputs::new(device, FEW, FEW, net.table_stride)?,
@@ -112,9 +122,11 @@ impl Few {
         })
     }
 
-    /// The products of this many rows, when they are done together; with experts also those of one that is no program.
+    /// The products of this many rows, when they are done together; with experts also those of one that is no program, and
+    /// with matrices of floats always.
     fn several(&self, net: &Net, rows: usize) -> Option<&Several> {
-        self.several.as_ref().filter(|_| rows > 1 || net.config.experts.is_some() && !is_program(net, rows))
+        let alone = || net.config.experts.is_some() && !is_program(net, rows) || net.kernels.has_floats();
+        self.several.as_ref().filter(|_| rows > 1 || alone())
     }
 
     /// The residual stream after a step.

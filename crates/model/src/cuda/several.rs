@@ -13,6 +13,8 @@
 //! several      logits, best of each block
 //! ```
 //!
+//! Matrices of floats are multiplied with floats (`floats` instead of `several`), in steps of one row too.
+//!
 //! Experts, where there are any, take the place of gate, up and down: `route`, then one row at a time through the experts it
 //! visits. Steps of one row go this way too on cards that cannot do them as one kernel.
 //!
@@ -22,8 +24,8 @@ use super::Net;
 use super::weights::Layer;
 use crate::config::Experts;
 use ::cuda::{
-    Buffer, Error, ExpertsCall, Matrix, MixtureCall, Part, Partial, RouteCall, Rows, SettleCall, SeveralCall, Slice,
-    Then, quantised_bytes,
+    Buffer, Error, ExpertsCall, FloatsCall, Matrix, MixtureCall, Part, Partial, RouteCall, Rows, SettleCall,
+    SeveralCall, Slice, Then, pack, quantised_bytes,
 };
 
 /// Buffers between the kernels.
@@ -33,6 +35,26 @@ pub(super) struct Several {
     squares: Buffer<f32>,
     arrived: Buffer<u32>,
     mixture: Option<Mixture>,
+    floats: Option<Floats>,
+}
+
+/// What matrices of floats need besides.
+struct Floats {
+    normed: Buffer<f32>,
+    ready: Buffer<u16>,
+    scales: Buffer<f32>,
+}
+
+impl Floats {
+    fn new(net: &Net, rows: usize) -> Result<Floats, Error> {
+        let (config, device) = (&net.config, &net.device);
+        let widest = config.embedding.max(config.feed_forward).max(config.heads * config.head);
+        Ok(Floats {
+            normed: Buffer::zeroed(device, rows * config.embedding)?,
+            ready: Buffer::zeroed(device, 2 * rows * widest)?,
+            scales: Buffer::zeroed(device, rows)?,
+        })
+    }
 }
 
 /// What experts need besides.
@@ -57,16 +79,17 @@ impl Mixture {
     }
 }
 
-/// Whether two matrices meet activations quantised in the same way.
+/// Whether two matrices meet activations made ready in the same way.
 fn alike(a: &Matrix, b: &Matrix) -> bool {
-    a.format.block_elements() == b.format.block_elements()
+    let quantised = !pack::is_float(a.format) && !pack::is_float(b.format);
+    a.format == b.format || quantised && a.format.block_elements() == b.format.block_elements()
 }
 
 impl Several {
     /// Room for `rows` rows.
     pub fn new(net: &Net, rows: usize) -> Result<Several, Error> {
         let (config, device) = (&net.config, &net.device);
-        let supers = |columns: usize| columns.div_ceil(::cuda::pack::CHUNK_COLUMNS);
+        let supers = pack::supers;
         let visits = config.experts.map_or(1, |experts| experts.used);
         let slices = (visits * supers(config.feed_forward)).max(supers(config.heads * config.head));
         Ok(Several {
@@ -75,6 +98,7 @@ impl Several {
             squares: Buffer::zeroed(device, supers(config.embedding) * rows)?,
             arrived: Buffer::zeroed(device, rows)?,
             mixture: config.experts.map(|experts| Mixture::new(net, experts, rows)).transpose()?,
+            floats: net.kernels.has_floats().then(|| Floats::new(net, rows)).transpose()?,
         })
     }
 
@@ -96,12 +120,33 @@ impl Several {
         while let Some(first) = rest.first().copied() {
             let (now, later) = rest.into_iter().partition(|part| alike(part.matrix, first.matrix));
             let parts: Vec<Part<'_>> = now;
-            self.settle(net, rows, (x, left.take()), norm, first.matrix, None)?;
-            let input = Rows::Settled(self.quantised.all());
-            net.kernels.several(&SeveralCall { parts: &parts, rows, input, output, stride, then })?;
+            let floats = self.floats.as_ref().filter(|_| pack::is_float(first.matrix.format));
+            let normed = floats.map(|floats| floats.normed.all());
+            self.settle(net, rows, (x, left.take()), norm, first.matrix, normed)?;
+            match normed {
+                Some(input) => self.floats(net, rows, input, &parts, (output, stride), then)?,
+                None => {
+                    let input = Rows::Settled(self.quantised.all());
+                    net.kernels.several(&SeveralCall { parts: &parts, rows, input, output, stride, then })?;
+                }
+            }
             rest = later;
         }
         Ok(())
+    }
+
+    fn floats(
+        &self,
+        net: &Net,
+        rows: usize,
+        input: Slice<'_, f32>,
+        parts: &[Part<'_>],
+        (output, stride): (Slice<'_, f32>, usize),
+        then: Then<'_>,
+    ) -> Result<(), Error> {
+        let floats = self.floats.as_ref().ok_or_else(|| Error::Unsupported("matrices of floats".to_owned()))?;
+        let (ready, scales) = (floats.ready.all(), floats.scales.all());
+        net.kernels.floats(&FloatsCall { parts, rows, input, ready, scales, output, stride, then })
     }
 
     /// Multiplies rows with a matrix; the sums are left for the next [`Several::normed`].
@@ -113,8 +158,14 @@ impl Several {
         matrix: &Matrix,
         bias: Option<Slice<'a, f32>>,
     ) -> Result<Partial<'a>, Error> {
+        let parts = &[Part { matrix, bias: None, output: 0 }];
+        if pack::is_float(matrix.format) {
+            self.floats(net, rows, input, parts, (self.sums.all(), matrix.rows), Then::Store)?;
+            // Whole sums, as if the matrix had one super-block of columns.
+            return Ok(Partial { sums: self.sums.all(), columns: pack::CHUNK_COLUMNS, bias, visits: None });
+        }
         net.kernels.several(&SeveralCall {
-            parts: &[Part { matrix, bias: None, output: 0 }],
+            parts,
             rows,
             input: Rows::Plain(input),
             output: self.sums.all(),
