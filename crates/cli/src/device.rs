@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use kernels::KvType;
 use model::{Backend, Config, CpuModel, CpuOptions, CudaModel, CudaOptions, LoadError};
 
 /// What `--device` says.
@@ -66,9 +65,6 @@ fn on_cpu(path: &Path, options: CpuOptions) -> anyhow::Result<Opened> {
 }
 
 fn on_card(path: &Path, card: usize, cpu: CpuOptions) -> anyhow::Result<Opened> {
-    if cpu.kv_type != KvType::F16 {
-        return Err(cuda::Error::Unsupported("keys and values in q8".to_owned()).into());
-    }
     let model = CudaModel::load(path, card_options(card, cpu))?;
     Ok(opened(model))
 }
@@ -95,7 +91,14 @@ fn opened(model: CudaModel) -> Opened {
 }
 
 fn card_options(card: usize, cpu: CpuOptions) -> CudaOptions {
-    CudaOptions { card, kv_tokens: cpu.kv_tokens, config: cpu.config, threads: cpu.threads, times: false }
+    CudaOptions {
+        card,
+        kv_tokens: cpu.kv_tokens,
+        kv_type: cpu.kv_type,
+        config: cpu.config,
+        threads: cpu.threads,
+        times: false,
+    }
 }
 
 /// Whether the file is not to blame.

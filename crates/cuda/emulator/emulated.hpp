@@ -52,6 +52,10 @@ static inline u16 float_to_brain(float f) {
 }
 static inline u32 pack_halves(float low, float high) { return float_to_half(low) | (u32)float_to_half(high) << 16; }
 
+static inline u32 subtract_halves(u32 a, u32 b) {
+    return pack_halves(half_to_float((u16)a) - half_to_float((u16)b), half_to_float((u16)(a >> 16)) - half_to_float((u16)(b >> 16)));
+}
+
 template <typename A, typename B>
 static constexpr auto min(A a, B b) -> decltype(true ? A() : B()) { return a < b ? a : b; }
 template <typename A, typename B>
@@ -61,6 +65,7 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline int __float2int_rn(float x) { return (int)__builtin_nearbyintf(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 static inline float __fsqrt_rn(float x) { return __builtin_sqrtf(x); }
@@ -287,6 +292,7 @@ static inline void copy_16_or_zero(u32 to, const void* from, bool exists) {
 static inline void copy_16(u32 to, const void* from) { copy_16_or_zero(to, from, true); }
 static inline void copy_16_near(u32 to, const void* from) { copy_16_or_zero(to, from, true); }
 static inline float load_near(const float* from) { return *from; }
+static inline void store_16(u32 to, uint4 x) { *(uint4*)at_shared(to) = x; }
 static inline void copies_commit() { card.current->groups++; }
 template <int N>
 static inline void copies_wait() { finish_small(card.current->groups - 1 - N); }

@@ -54,6 +54,8 @@ pub struct KernelsOptions {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
+    /// Whether keys and values are kept in 8 bits, with a scale for each position, instead of half precision.
+    pub kv8: bool,
     /// Elements of the residual stream.
     pub columns: usize,
     /// Whether there are mixtures of experts.
@@ -69,6 +71,12 @@ impl KernelsOptions {
     fn group(&self) -> usize {
         let share = self.heads / self.kv_heads;
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
+    }
+
+    /// Bytes of a layer in a block of the cache.
+    pub fn layer_bytes(&self) -> usize {
+        let position = if self.kv8 { self.head + 4 } else { self.head * 2 };
+        2 * self.kv_heads * kernels::kv::BLOCK * position
     }
 
     /// Blocks that have attention at any position.
@@ -98,10 +106,11 @@ impl KernelsOptions {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
         formats.sort();
         formats.dedup();
-        let head = format!("HEAD={}", self.head);
+        let (head, kept) = (format!("HEAD={}", self.head), format!("KV8={}", u32::from(self.kv8)));
         let (group, bytes) = (self.group(), self.attention_bytes());
         let splits = format!("SPLITS={}", self.splits());
-        let attention = [head.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
+        let attention =
+            [head.clone(), kept.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
         match source {
             Source::Product => {
                 formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
@@ -115,7 +124,7 @@ impl KernelsOptions {
             Source::Rows | Source::Gemm => formats,
             Source::Floats => vec!["ROWS=1".to_owned()],
             Source::Attention => attention.to_vec(),
-            Source::Heads | Source::Flash => vec![head],
+            Source::Heads | Source::Flash => vec![head, kept],
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions());
@@ -315,7 +324,7 @@ impl Kernels {
 
     fn heads_block(&self, a: &mut Arguments, call: &HeadsCall<'_>, rows: usize) -> HeadsBlock {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
-        let layer_bytes = 2 * kv_heads * kernels::kv::BLOCK * head * 2;
+        let layer_bytes = self.options.layer_bytes();
         assert!(call.rows.len >= rows * (heads + 2 * kv_heads) * head, "every row has its heads");
         assert!(call.positions.len >= rows && call.sequences.len >= rows, "every row has its place");
         assert!((call.layer + 1) * layer_bytes <= call.block_bytes, "the layer is inside a block");

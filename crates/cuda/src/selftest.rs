@@ -46,8 +46,10 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
     let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
     let (floats, quantised) = formats();
-    for heads in [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)] {
-        let test = Test::new(device, &quantised, heads)?;
+    let shapes = [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)];
+    let in_8_bits = [(128, 12, 2), (64, 9, 3), (80, 4, 4)].map(|heads| (heads, true));
+    for (heads, kv8) in shapes.map(|heads| (heads, false)).into_iter().chain(in_8_bits) {
+        let test = Test::new(device, &quantised, heads, kv8)?;
         if outcomes.is_empty() {
             for &format in &quantised {
                 test.products(format, &mut oracle, &mut outcomes)?;
@@ -61,7 +63,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
         }
     }
-    let test = Test::new(device, &floats, HEADS)?;
+    let test = Test::new(device, &floats, HEADS, false)?;
     for &format in &floats {
         test.floats(format, &mut oracle, &mut outcomes)?;
         test.many(format, &mut outcomes)?;
@@ -72,7 +74,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
 /// Only the products of several rows, which must equal those of one row bit for bit.
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
-    Test::new(device, &formats().1, HEADS)?.several_of_all(&mut outcomes)?;
+    Test::new(device, &formats().1, HEADS, false)?.several_of_all(&mut outcomes)?;
     Ok(outcomes)
 }
 
@@ -92,10 +94,11 @@ impl<'a> Test<'a> {
         device: &'a Device,
         formats: &[Format],
         (head, heads, kv_heads): (usize, usize, usize),
+        kv8: bool,
     ) -> Result<Test<'a>, Error> {
         let (formats, multiprocessors) = (formats.to_vec(), device.facts().multiprocessors as usize);
         let (columns, experts, times) = (0, false, false);
-        let options = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
+        let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
         Ok(Test { device, kernels: Kernels::new(device, options.clone())?, options })
     }
 
@@ -296,7 +299,8 @@ impl<'a> Test<'a> {
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Error> {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
-        let case = Case::Attention { kind: KvType::F16, heads, kv_heads, head, depth, queries };
+        let kind = if self.options.kv8 { KvType::Q8 } else { KvType::F16 };
+        let case = Case::Attention { kind, heads, kv_heads, head, depth, queries };
         let expected = case.prepare(oracle)(oracle);
         let (total, width) = (depth + queries, (heads + 2 * kv_heads) * head);
         // The oracle's queries are scaled already; the kernels scale what they are given.
@@ -313,7 +317,7 @@ impl<'a> Test<'a> {
             }
         }
         let blocks = total.div_ceil(BLOCK);
-        let block_bytes = 2 * 2 * kv_heads * BLOCK * head * 2;
+        let block_bytes = 2 * self.options.layer_bytes();
         // Whatever was in a block before must not matter: not-a-number everywhere.
         let cache = Buffer::new(self.device, &vec![0xffu8; blocks * block_bytes])?;
         let table: Vec<u32> = (0..blocks as u32).rev().collect();

@@ -43,19 +43,22 @@ fn every_kernel_compiles_for_every_architecture() {
         child.env("FLINT_NVRTC", library).env("XDG_CACHE_HOME", kept.path());
         assert!(child.status().unwrap().success(), "kernels do not compile; see above");
         let kernels = std::fs::read_dir(kept.path().join("flint/kernels")).unwrap().count();
-        assert!(kernels >= 28, "{kernels} compiled kernels were kept");
+        assert!(kernels >= 33, "{kernels} compiled kernels were kept");
         return;
     }
     println!("NVRTC {:?}", nvrtc_version().unwrap());
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
-    let check = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), architecture: &str| {
+    let check_with = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), kv8, architecture: &str| {
         // With 32 heads it is a mixture of experts and wider than a norm is for one super-block per warp.
         let (columns, experts, formats) = (heads * 160, heads == 32, formats.to_vec());
         let (multiprocessors, times) = (132, false);
-        let options = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
+        let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
         let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
         assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
+    };
+    let check = |source, formats: &[Format], tiles, shape, architecture: &str| {
+        check_with(source, formats, tiles, shape, false, architecture);
     };
     // The shapes of the models in the catalogue and of the self test.
     let shapes = [(128, 12, 2), (128, 28, 4), (64, 14, 2), (64, 9, 3), (80, 4, 4)];
@@ -72,6 +75,10 @@ fn every_kernel_compiles_for_every_architecture() {
             check(Source::Several, &mix, tiles, shapes[0], architecture);
         }
     }
+    for source in [Source::Attention, Source::Heads, Source::Flash, Source::Token] {
+        check_with(source, &mix, 1, shapes[0], true, "sm_90a");
+    }
+    check_with(Source::Token, &mix, 1, (128, 32, 4), true, "sm_90a");
     check(Source::Several, &all, 2, shapes[0], "sm_80");
     check(Source::Token, &mix, 1, shapes[0], "sm_90a");
     // Queries of a mixture of experts, eight for a KV head.

@@ -1,6 +1,7 @@
 //! A bench for the card alone: known shapes with random weights, without the engine.
 #![allow(clippy::unwrap_used)]
 
+use kernels::KvType;
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CudaModel, CudaOptions, Want};
 use std::time::Instant;
 
@@ -155,6 +156,7 @@ fn main() {
         let options = CudaOptions {
             card: 0,
             kv_tokens: 70_000,
+            kv_type: if args.iter().any(|a| a == "kv8") { KvType::Q8 } else { KvType::F16 },
             config: ConfigOptions::default(),
             threads: 16,
             times: args.iter().any(|a| a == "times"),

@@ -52,11 +52,13 @@ fn all_of_this_holds_on_an_emulated_card() {
     assert!(text.contains("qwen2 Q4_K in pieces of [1]"), "the emulated card was not found: {text}");
 }
 
-/// Threads of a block that touch the same shared memory are ordered, through a step of 32 rows and single tokens.
+/// Threads of a block that touch the same shared memory are ordered, through a step of 32 rows, single tokens and attention that
+/// many blocks share.
 #[test]
 fn an_emulated_card_finds_no_hazards() {
     let one = ["--exact", "blocks_can_be_copied_saved_and_restored"];
-    let Some(output) = on_emulated_card(&one, "1") else { return };
+    let two = ["--exact", one[1], "keys_and_values_in_8_bits_agree_with_the_cpu"];
+    let Some(output) = on_emulated_card(&two, "1") else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // As if barriers ordered nothing: what is found then shows that it would be.
     let Some(output) = on_emulated_card(&one, "2") else { return };
@@ -90,6 +92,10 @@ fn few<T: Clone>(all: &[T], few: usize) -> Vec<T> {
 
 /// Both models of a file, or nothing when there is no card.
 fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
+    load_with(tiny, KvType::F16)
+}
+
+fn load_with(tiny: &Tiny, kv_type: KvType) -> Option<(CpuModel, CudaModel)> {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
         println!("skipped: {error}");
         return None;
@@ -99,8 +105,8 @@ fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
     tiny.writer().write(&path).unwrap();
     let (config, kv_tokens) = (ConfigOptions::default(), 4096);
     let kernels = Kernels::best().unwrap();
-    let cpu = CpuOptions { threads: 2, kv_tokens, kv_type: KvType::F16, config, kernels };
-    let cuda = CudaOptions { card: 0, kv_tokens, config, threads: 2, times: false };
+    let cpu = CpuOptions { threads: 2, kv_tokens, kv_type, config, kernels };
+    let cuda = CudaOptions { card: 0, kv_tokens, kv_type, config, threads: 2, times: false };
     Some((CpuModel::load(&path, cpu).unwrap(), CudaModel::load(&path, cuda).unwrap()))
 }
 
@@ -110,8 +116,13 @@ fn tokens(count: usize) -> Vec<u32> {
 
 /// Logits of all rows of a prompt, read in pieces of the given sizes.
 fn read(model: &mut dyn Backend, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+    read_from(model, tokens, 0, pieces)
+}
+
+/// The same of the rows from `start` on, after all before were read.
+fn read_from(model: &mut dyn Backend, tokens: &[u32], mut start: usize, pieces: &[usize]) -> Vec<f32> {
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().collect();
-    let (mut all, mut logits, mut start) = (Vec::new(), Vec::new(), 0);
+    let (mut all, mut logits) = (Vec::new(), Vec::new());
     for piece in pieces.iter().cycle() {
         let end = (start + piece).min(tokens.len());
         let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All };
@@ -157,6 +168,27 @@ fn matrices_of_floats_agree_with_the_cpu() {
             assert!(got == single || pieces == 70, "pieces of {pieces} changed a bit");
         }
     }
+}
+
+#[test]
+fn keys_and_values_in_8_bits_agree_with_the_cpu() {
+    let tiny = Tiny { architecture: "qwen3", format: Format::Q4_K, feed_forward: WIDE, ..Tiny::default() };
+    let Some((mut cpu, mut card)) = load_with(&tiny, KvType::Q8) else { return };
+    // More than a block has at once on an emulated card, so that the row's own key and value are in a later pass too.
+    let (prompt, from) = (tokens(600), 570);
+    let expected = read(&mut cpu, &prompt, &[200]);
+    let long = read(&mut card, &prompt, &[200]);
+    let single = read_from(&mut card, &prompt, from, &[1]);
+    for (what, got, from) in [("at once", &long, 0), ("one by one", &single, from)] {
+        let error = normalised_error(got, &expected[from * VOCAB..]);
+        println!("keys and values in 8 bits, {what}: {error:.4}");
+        assert!(error < BOUND, "{what}: {error}");
+    }
+    for pieces in [2, 9, 30] {
+        assert!(read_from(&mut card, &prompt, from, &[pieces]) == single, "pieces of {pieces} changed a bit");
+    }
+    let [kept, halves] = [card.info().block_bytes, 2 * 2 * 2 * BLOCK * 64 * 2];
+    assert_eq!(kept, halves / 2 + halves / 32, "a scale for 64 elements");
 }
 
 #[test]
@@ -228,27 +260,29 @@ fn real_shapes_give_equal_bits_for_any_number_of_rows() {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
         return println!("skipped: {error}");
     }
-    let options = CudaOptions { card: 0, kv_tokens: 4096, config: ConfigOptions::default(), threads: 2, times: false };
-    // Layers, elements between gate and down, and tokens.
+    // Layers, elements between gate and down, tokens, and how keys and values are kept.
     let mut cases = vec![
-        ("qwen2.5-coder-0.5b", 24, 4864, 70),
-        ("qwen2.5-coder-1.5b", 4, 8960, 70),
-        ("qwen2.5-coder-7b", 2, 18944, 70),
+        ("qwen2.5-coder-0.5b", 24, 4864, 70, KvType::F16),
+        ("qwen2.5-coder-1.5b", 4, 8960, 70, KvType::F16),
+        ("qwen2.5-coder-1.5b", 4, 8960, 70, KvType::Q8),
+        ("qwen2.5-coder-7b", 2, 18944, 70, KvType::F16),
     ];
     if is_emulated() {
         println!("skipped: real shapes but for one layer of the 7B, which would take an emulated card too long");
-        cases = vec![("qwen2.5-coder-7b", 1, 4096, 6)];
+        cases = [KvType::F16, KvType::Q8].map(|kv_type| ("qwen2.5-coder-7b", 1, 4096, 6, kv_type)).to_vec();
     }
-    for (name, layers, feed_forward, count) in cases {
+    for (name, layers, feed_forward, count, kv_type) in cases {
         let shape = model::cuda::shape(name).unwrap();
         let config = model::Config { layers, vocab: VOCAB, feed_forward, ..shape };
+        let changes = ConfigOptions::default();
+        let options = CudaOptions { card: 0, kv_tokens: 4096, kv_type, config: changes, threads: 2, times: false };
         let mut card = CudaModel::random(config, options).unwrap();
         let prompt = tokens(count);
         let single = read(&mut card, &prompt, &[1]);
         for pieces in [&[2][..], &[4], &[7, 1], &[32], &[60]].into_iter().filter(|pieces| pieces[0] <= count) {
             let got = read(&mut card, &prompt, pieces);
             let first = got.iter().zip(&single).position(|(a, b)| a != b).map(|at| at / VOCAB);
-            assert_eq!(first, None, "{name} in pieces of {pieces:?}: the first row that differs");
+            assert_eq!(first, None, "{name}, {kv_type:?}, in pieces of {pieces:?}: the first row that differs");
         }
     }
 }

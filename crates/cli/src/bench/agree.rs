@@ -61,7 +61,7 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
     let (config, kv_tokens, threads) = (ConfigOptions::default(), POSITIONS, crate::load::cores());
     let cpu = CpuOptions { threads, kv_tokens, kv_type: KvType::F16, config, kernels: Kernels::best()? };
     let mut cpu = CpuModel::load(&path, cpu)?;
-    let card = CudaOptions { card: args.card, kv_tokens, config, threads, times: false };
+    let card = CudaOptions { card: args.card, kv_tokens, kv_type: KvType::F16, config, threads, times: false };
     let mut card = CudaModel::load(&path, card)?;
     let (mut compared, mut equal, mut parted) = (0, 0, Vec::new());
     let mut squares = 0.0;

@@ -22,8 +22,8 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
         HeadPart x = load_head(rows + (s.heads + side * s.kv_heads + span.kv_head) * HEAD);
         if (side == 0) finish_head(s, x, s.k_norm, load_turn(s, position), 1.0f, staged);
         else store_head(x, staged);
-        store_half_head(shared.fresh[side], staged);
-        store_half_head(cached(s, table_of(s, row), position, side, span.kv_head), staged, exchange(position, side));
+        keep_fresh(shared, side, staged);
+        cache_head(cached(s, table_of(s, row), position, side, span.kv_head), position, staged, side);
     }
     __syncthreads();
 }

@@ -19,7 +19,6 @@
 // Compiled for HEAD elements per head, GROUP query heads per block and at most SPLITS chunks, no more blocks in all than there
 // are multiprocessors.
 
-#define UNIT 16
 #define ATTENTION_WARPS 16
 #define QUADS 4
 #define CHUNK_MIN (ATTENTION_WARPS * UNIT)
@@ -44,7 +43,7 @@ struct Near {
 
 struct AttentionShared {
     uint4 queries[2 * KEY_PIECES][WARP];      // As the tensor cores read them.
-    u16 fresh[2][HEAD];                       // This row's own key and value.
+    Element fresh[2][HEAD];                   // This row's own key and value.
     uint4 weights[2][ATTENTION_WARPS][WARP];  // As the tensor cores read them; twice, for every other pass.
     float peaks[2][ATTENTION_WARPS][8];       // The largest score of each warp and head.
     float4 largest[8];                        // of each head and four warps
@@ -60,6 +59,7 @@ struct AttentionShared {
     };
     u32 is_last;
     Near near;                                // Where attention is a kernel of its own.
+    float fresh_scales[2];                    // Of `fresh`, where there are scales.
 };
 static_assert(sizeof(AttentionShared) <= ATTENTION_BYTES, "the host gives attention enough shared memory");
 
@@ -93,7 +93,7 @@ __device__ __forceinline__ u32 block_at(const u32* table, const Near& near, cons
 }
 
 // Where a position of the chunk stands in the cache.
-__device__ __forceinline__ u16*
+__device__ __forceinline__ Element*
 near_by(const Heads& s, const u32* table, const Near& near, const Span& span, u32 position, u32 side) {
     return cached_in(s, block_at(table, near, span, position), position, side, span.kv_head);
 }
@@ -104,61 +104,136 @@ __device__ __forceinline__ u32 value_place(int i, int lane) {
     return lane % 4 * 2 + i % 2 + i / 2 * 8;
 }
 
+// Eight elements of a key and four of a value as they are kept, and as halves.
+#if KV8
+typedef uint2 Key;
+typedef u32 Value;
+__device__ __forceinline__ uint2 halves_of(u32 x) { return bytes_to_halves(x); }
+__device__ __forceinline__ uint4 halves_of(uint2 x) {
+    uint2 low = bytes_to_halves(x.x), high = bytes_to_halves(x.y);
+    return make_uint4(low.x, low.y, high.x, high.y);
+}
+#else
+typedef uint4 Key;
+typedef uint2 Value;
+__device__ __forceinline__ uint2 halves_of(uint2 x) { return x; }
+__device__ __forceinline__ uint4 halves_of(uint4 x) { return x; }
+#endif
+
 // Keys and values from memory, past the first-level cache, or from shared memory.
 struct FromMemory {
-    static __device__ __forceinline__ uint4 key(const u16* at) { return __ldcg((const uint4*)at); }
-    static __device__ __forceinline__ uint2 value(const u16* at) { return __ldcg((const uint2*)at); }
+    template <typename T>
+    static __device__ __forceinline__ T read(const void* at) { return __ldcg((const T*)at); }
 };
 struct FromShared {
-    static __device__ __forceinline__ uint4 key(const u16* at) { return *(const uint4*)at; }
-    static __device__ __forceinline__ uint2 value(const u16* at) { return *(const uint2*)at; }
+    template <typename T>
+    static __device__ __forceinline__ T read(const void* at) { return *(const T*)at; }
 };
 
 // The keys of eight positions.
 template <typename From>
-__device__ __forceinline__ void load_keys(const u16* base, int lane, uint4* keys) {
+__device__ __forceinline__ void load_keys(const Element* base, int lane, Key* keys) {
     base += lane / 4 * HEAD;
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
         u32 at = (lane % 4 + 4 * j) * 8;
-        keys[j] = make_uint4(0, 0, 0, 0);
-        if (at < HEAD) keys[j] = From::key(base + (at ^ exchange(lane / 4, 0)));
+        keys[j] = Key();
+        if (at < HEAD) keys[j] = From::template read<Key>(base + (at ^ exchange(lane / 4, 0)));
     }
 }
 
 // A warp's quarter of the values of sixteen positions, eight and eight.
 template <typename From>
-__device__ __forceinline__ void load_values(const u16* first, const u16* second, int lane, uint2* values) {
+__device__ __forceinline__ void load_values(const Element* first, const Element* second, int lane, Value* values) {
     u32 piece = lane / 4, at = (this_thread() / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        values[i] = make_uint2(0, 0);
-        const u16* own = (i < 2 ? first : second) + value_place(i % 2, lane) * HEAD + at;
-        if (piece < VALUE_PIECES) values[i] = From::value(own);
+        values[i] = Value();
+        const Element* own = (i < 2 ? first : second) + value_place(i % 2, lane) * HEAD + at;
+        if (piece < VALUE_PIECES) values[i] = From::template read<Value>(own);
     }
 }
 
+// Of sixteen positions a lane has the scales of 8 i + 2 (lane % 4) and the next, those whose scores and weights it has. Without
+// scales there is nothing here.
+struct Scales {
+#if KV8
+    float2 keys[2], values[2];
+#endif
+};
+
+// Of keys or of values; `base` is where the sixteen positions begin.
+template <typename From>
+__device__ __forceinline__ void load_scales(const Element* base, int lane, u32 side, Scales& scales) {
+#if KV8
+    const float* from = (const float*)(base + UNIT * HEAD) + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++) (side ? scales.values : scales.keys)[i] = From::template read<float2>(from + i * 8);
+#endif
+}
+
+// The row's own scales come from shared memory; those past its end may be anything and become zero.
+__device__ __forceinline__ void
+patch_scales(Scales& scales, u32 first, u32 position, const AttentionShared& shared, bool own_fresh, int lane) {
+#if KV8
+    auto patched = [&](float scale, u32 at, u32 side) {
+        return at > position ? 0.0f : own_fresh && at == position ? shared.fresh_scales[side] : scale;
+    };
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 at = first + i * 8 + lane % 4 * 2;
+        scales.keys[i] = make_float2(patched(scales.keys[i].x, at, 0), patched(scales.keys[i].y, at + 1, 0));
+        scales.values[i] = make_float2(patched(scales.values[i].x, at, 1), patched(scales.values[i].y, at + 1, 1));
+    }
+#endif
+}
+
+__device__ __forceinline__ float scaled_score(float score, const Scales& scales, int i, int e) {
+#if KV8
+    return __fmul_rn(score, e ? scales.keys[i].y : scales.keys[i].x);
+#else
+    return score;
+#endif
+}
+
+__device__ __forceinline__ float scaled_weight(float weight, const Scales& scales, int i, int e) {
+#if KV8
+    return __fmul_rn(weight, e ? scales.values[i].y : scales.values[i].x);
+#else
+    return weight;
+#endif
+}
+
+// The row's own key or value, as it is kept; one warp.
+__device__ __forceinline__ void keep_fresh(AttentionShared& shared, u32 side, const float* x) {
+#if KV8
+    keep_head(shared.fresh[side], shared.fresh_scales + side, x);
+#else
+    store_half_head(shared.fresh[side], x);
+#endif
+}
+
 // The row's own key comes from shared memory, where `fresh` is given. `first` is the first of the eight positions.
-__device__ __forceinline__ void patch_keys(uint4* keys, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+__device__ __forceinline__ void patch_keys(Key* keys, u32 first, u32 position, const Element (*fresh)[HEAD], int lane) {
     if (!fresh || first + lane / 4 != position) return;
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
         int piece = lane % 4 + 4 * j;
-        if (piece * 8 < HEAD) keys[j] = *(const uint4*)(fresh[0] + piece * 8);
+        if (piece * 8 < HEAD) keys[j] = *(const Key*)(fresh[0] + piece * 8);
     }
 }
 
 // So does its value; and what is past the end of the row may be anything and becomes zero.
-__device__ __forceinline__ void patch_values(uint2* values, u32 first, u32 position, const u16 (*fresh)[HEAD], int lane) {
+__device__ __forceinline__ void patch_values(Value* values, u32 first, u32 position, const Element (*fresh)[HEAD], int lane) {
     int piece = lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 at = first + value_place(i, lane);
         bool own = fresh && at == position;
         if (!own && at <= position) continue;
-        values[i] = make_uint2(0, 0);
+        values[i] = Value();
         if (own && piece < VALUE_PIECES) {
-            values[i] = *(const uint2*)(fresh[1] + this_thread() / WARP % 4 * (HEAD / 4) + piece * 4);
+            values[i] = *(const Value*)(fresh[1] + this_thread() / WARP % 4 * (HEAD / 4) + piece * 4);
         }
     }
 }
@@ -184,18 +259,19 @@ __device__ __forceinline__ void quad_together() {
 
 // Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each
 // eight, to halve the chain.
-__device__ __forceinline__ void
-score(const AttentionShared& shared, const uint4 (*keys)[KEY_PIECES], u32 first, u32 length, int lane, float (*scores)[2]) {
+__device__ __forceinline__ void score(const AttentionShared& shared, const Key (*kept)[KEY_PIECES], const Scales& scales, u32 first,
+                                      u32 length, int lane, float (*scores)[2]) {
     float c[2][2][4] = {};
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
+        uint4 keys[2] = {halves_of(kept[0][j]), halves_of(kept[1][j])};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint4 q = shared.queries[j * 2 + half][lane];
             u32 a[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                u32 b[2] = {half ? keys[i][j].z : keys[i][j].x, half ? keys[i][j].w : keys[i][j].y};
+                u32 b[2] = {half ? keys[i].z : keys[i].x, half ? keys[i].w : keys[i].y};
                 multiply_add(c[i][half], a, b);
             }
         }
@@ -206,6 +282,7 @@ score(const AttentionShared& shared, const uint4 (*keys)[KEY_PIECES], u32 first,
         for (int e = 0; e < 2; e++) {
             float rest = c[i][0][e + 2] + c[i][1][e + 2];
             float score = __fmaf_rn(rest, 1.0f / LEFT_OVER, c[i][0][e] + c[i][1][e]);
+            score = scaled_score(score, scales, i, e);
             scores[i][e] = first + i * 8 + lane % 4 * 2 + e < length ? score : -INFINITY;
         }
     }
@@ -214,7 +291,7 @@ score(const AttentionShared& shared, const uint4 (*keys)[KEY_PIECES], u32 first,
 // From scores to weights, in `shared` for the four warps: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives
 // the factor for what was summed before.
 __device__ __forceinline__ float
-weigh(const float (*scores)[2], int lane, u32 pass, AttentionShared& shared, Running& r) {
+weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, AttentionShared& shared, Running& r) {
     float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
     u32 warp = this_thread() / WARP, side = pass & 1;
     largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
@@ -231,7 +308,7 @@ weigh(const float (*scores)[2], int lane, u32 pass, AttentionShared& shared, Run
     for (int i = 0; i < 2; i++) {
         float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
         r.total += p0 + p1;
-        uint2 both = with_left_over(p0, p1);
+        uint2 both = with_left_over(scaled_weight(p0, scales, i, 0), scaled_weight(p1, scales, i, 1));
         weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
     }
     shared.weights[side][warp][lane] = make_uint4(weights[0], weights[1], weights[2], weights[3]);
@@ -249,8 +326,9 @@ __device__ __forceinline__ void scale_sums(Running& r, float factor) {
 }
 
 // Sixteen positions' values times their weights.
-__device__ __forceinline__ void sum_values(const uint2* values, uint4 own, Running& r) {
+__device__ __forceinline__ void sum_values(const Value* kept, uint4 own, Running& r) {
     u32 weights[4] = {own.x, own.y, own.z, own.w};
+    uint2 values[4] = {halves_of(kept[0]), halves_of(kept[1]), halves_of(kept[2]), halves_of(kept[3])};
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         // The same element of two positions that follow each other.
@@ -263,8 +341,9 @@ __device__ __forceinline__ void sum_values(const uint2* values, uint4 own, Runni
 
 // Keys and values on their way: a warp's 16 positions, and its quarter of all 64 of its four warps.
 struct Loads {
-    uint4 keys[2][KEY_PIECES];
-    uint2 values[4][4];
+    Key keys[2][KEY_PIECES];
+    Value values[4][4];
+    Scales scales;
 };
 
 // Asks for keys; `first` is the first position of the four warps. What is past the end is not looked at.
@@ -272,9 +351,13 @@ __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const
     int lane = this_thread() % WARP;
     u32 own = first + this_thread() / WARP % 4 * UNIT;
     if (own >= span.end) return;
-    const u16* base = near_by(s, table, near, span, own, 0);
+    const Element* base = near_by(s, table, near, span, own, 0);
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys<FromMemory>(base + i * 8 * HEAD, lane, loads.keys[i]);
+    load_scales<FromMemory>(base, lane, 0, loads.scales);
+#if KV8
+    load_scales<FromMemory>(near_by(s, table, near, span, own, 1), lane, 1, loads.scales);
+#endif
 }
 
 __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
@@ -283,7 +366,7 @@ __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, con
     for (int k = 0; k < 4; k++) {
         u32 at = first + k * UNIT;
         if (at >= span.end) continue;
-        const u16* base = near_by(s, table, near, span, at, 1);
+        const Element* base = near_by(s, table, near, span, at, 1);
         load_values<FromMemory>(base, base + 8 * HEAD, lane, loads.values[k]);
     }
 }
@@ -298,7 +381,7 @@ __device__ __forceinline__ Running
 walk(const Heads& s, const u32* table, const Near& near, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
     int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
-    const u16 (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
+    const Element (*fresh)[HEAD] = own_fresh ? shared.fresh : 0;
     u32 quad = this_thread() / 128 * 4, pass = 0;
 #pragma unroll 1
     for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, pass++) {
@@ -307,9 +390,10 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
         if (own + UNIT >= span.length) {
             patch_keys(loads.keys[0], own, span.length - 1, fresh, lane);
             patch_keys(loads.keys[1], own + 8, span.length - 1, fresh, lane);
+            patch_scales(loads.scales, own, span.length - 1, shared, own_fresh, lane);
         }
-        score(shared, loads.keys, own, span.length, lane, scores);
-        float factor = weigh(scores, lane, pass, shared, r);
+        score(shared, loads.keys, loads.scales, own, span.length, lane, scores);
+        float factor = weigh(scores, loads.scales, lane, pass, shared, r);
         if (next < span.end) ask_keys(s, table, near, span, next, loads);
         scale_sums(r, factor);
 #pragma unroll

@@ -28,13 +28,35 @@ __device__ __forceinline__ u32 place(u32 row, u32 piece) {
     return row * (PIECES * 16) + ((piece ^ (row & 7)) * 16);
 }
 
+#if KV8
+// Eight elements of a position, from where its first stands.
+__device__ __forceinline__ uint4 kept_halves(const Element* at, u32 position, u32 element, u32 side) {
+    uint2 bytes = __ldcg((const uint2*)(at + (element ^ exchange(position, side))));
+    float scale = __ldcg(scale_of(at, position));
+    u32 words[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 two = (i < 2 ? bytes.x : bytes.y) >> (16 * (i % 2));
+        words[i] = pack_halves((float)(i8)two * scale, (float)(i8)(two >> 8) * scale);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+#endif
+
 __device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table, u32 kv_head, u32 first, u32 end, u32 side, u32 to) {
     for (u32 at = threadIdx.x; at < TILE * (HEAD / 8); at += 128) {
         u32 i = at / (HEAD / 8), piece = at % (HEAD / 8);
         bool exists = first + i < end;
+#if KV8
+        // Halves take the scale up.
+        uint4 halves = make_uint4(0, 0, 0, 0);
+        if (exists) halves = kept_halves(cached(s, table, first + i, side, kv_head), first + i, piece * 8, side);
+        store_16(to + place(i, piece), halves);
+#else
         const u16* from = (const u16*)s.cache;
         if (exists) from = cached(s, table, first + i, side, kv_head) + (piece * 8 ^ exchange(first + i, side));
         copy_16_or_zero(to + place(i, piece), from, exists);
+#endif
     }
 }
 

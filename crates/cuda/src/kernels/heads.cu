@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_const
         store_half_head(p.queries + ((u64)row * s.heads + item) * HEAD, staged[warp]);
     } else if (item < s.heads + s.kv_heads) {
         finish_head(s, load_head(x), s.k_norm, load_turn(s, position), 1.0f, staged[warp]);
-        store_half_head(cached(s, table_of(s, row), position, 0, item - s.heads), staged[warp], exchange(position, 0));
+        cache_head(cached(s, table_of(s, row), position, 0, item - s.heads), position, staged[warp], 0);
     } else {
-        store_half_head(cached(s, table_of(s, row), position, 1, item - s.heads - s.kv_heads), x, exchange(position, 1));
+        cache_head(cached(s, table_of(s, row), position, 1, item - s.heads - s.kv_heads), position, x, 1);
     }
 }

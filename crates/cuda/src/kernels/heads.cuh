@@ -1,8 +1,21 @@
 // Queries, keys and values between their product and attention: norm of each head, rotation, and the cache's layout.
 //
 // The cache is a run of blocks of 32 positions. Inside a block: layer, then keys and values apart, then head, then
-// position, then the elements in half precision; a position's key is one contiguous piece. Its elements stand in an order of
-// their own (`exchange`), so that keys and values lie in shared memory as they came without lanes meeting in a bank.
+// position, then the elements; a position's key is one contiguous piece. Its elements stand in an order of their own
+// (`exchange`), so that keys and values lie in shared memory as they came without lanes meeting in a bank.
+//
+// Elements are halves, or, compiled with KV8, signed bytes as on the CPU: sixteen positions, then the scale of each. A byte
+// is a half exactly, so tensor cores multiply the same way, and the scales meet scores and weights.
+
+// Positions that stand together.
+#define UNIT 16
+#if KV8
+typedef i8 Element;
+#define UNIT_BYTES (UNIT * (HEAD + 4))
+#else
+typedef u16 Element;
+#define UNIT_BYTES (UNIT * HEAD * 2)
+#endif
 
 struct Heads {
     const float* rows;        // [row][heads + 2 kv_heads][HEAD], as the product left them
@@ -28,6 +41,11 @@ struct Heads {
 // 64 bytes of two keys that follow each other, or 32 bytes of every other one of eight values.
 __device__ __forceinline__ u32 exchange(u32 position, u32 side) {
     if (HEAD % 64 != 0) return 0;
+#if KV8
+    // 32 bytes of four keys that follow each other, or of every other one of eight values.
+    if (HEAD != 128) return (position >> 1 & 1) * 32;
+    return ((side ? position >> 1 : position) & 3) * 32;
+#endif
     return side ? (position >> 1 & 3) * 16 : (position & 1) * 32;
 }
 
@@ -35,14 +53,28 @@ __device__ __forceinline__ const u32* table_of(const Heads& p, u32 row) {
     return p.tables + (u64)p.sequences[row] * p.table_stride;
 }
 
-__device__ __forceinline__ u16* cached_in(const Heads& p, u32 block, u32 position, u32 side, u32 kv_head) {
-    u64 part = p.layer_offset + (u64)((side * p.kv_heads + kv_head) * KV_BLOCK + position % KV_BLOCK) * HEAD * 2;
-    return (u16*)(p.cache + block * p.block_bytes + part);
+__device__ __forceinline__ Element* cached_in(const Heads& p, u32 block, u32 position, u32 side, u32 kv_head) {
+    u32 head = side * p.kv_heads + kv_head;
+#if KV8
+    u32 unit = head * (KV_BLOCK / UNIT) + position % KV_BLOCK / UNIT;
+    u64 part = p.layer_offset + (u64)unit * UNIT_BYTES + position % UNIT * HEAD;
+#else
+    u64 part = p.layer_offset + (u64)(head * KV_BLOCK + position % KV_BLOCK) * HEAD * 2;
+#endif
+    return (Element*)(p.cache + block * p.block_bytes + part);
 }
 
-__device__ __forceinline__ u16* cached(const Heads& p, const u32* table, u32 position, u32 side, u32 kv_head) {
+__device__ __forceinline__ Element* cached(const Heads& p, const u32* table, u32 position, u32 side, u32 kv_head) {
     return cached_in(p, table[position / KV_BLOCK], position, side, kv_head);
 }
+
+#if KV8
+// The scale of a position, from where its first element stands.
+__device__ __forceinline__ float* scale_of(const Element* at, u32 position) {
+    u32 index = position % UNIT;
+    return (float*)(at + (UNIT - index) * HEAD) + index;
+}
+#endif
 
 // A lane's part of a head: elements lane, lane + 32 and so on.
 #define HEAD_EACH ((HEAD + WARP - 1) / WARP)
@@ -125,4 +157,40 @@ finish_head(const Heads& p, HeadPart h, const float* norm, const Turn& turn, flo
 
 __device__ __forceinline__ void store_half_head(u16* to, const float* x, u32 exchanged = 0) {
     for (u32 c = this_thread() % WARP * 2; c < HEAD; c += 2 * WARP) *(u32*)(to + (c ^ exchanged)) = pack_halves(x[c], x[c + 1]);
+}
+
+#if KV8
+// One warp: a head as it is kept, which all ways of computing must make alike. Scale and rounding are the CPU's.
+__device__ __forceinline__ void keep_head(Element* to, float* scale, const float* x, u32 exchanged = 0) {
+    int lane = this_thread() % WARP;
+    float largest = 0.0f;
+    for (u32 c = lane; c < HEAD; c += WARP) largest = fmaxf(largest, fabsf(x[c]));
+    float own = __fdiv_rn(warp_max(largest), 127.0f);
+    for (u32 c = lane * 4; c < HEAD; c += 4 * WARP) {
+        u32 word = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int q = own == 0.0f ? 0 : __float2int_rn(__fdiv_rn(x[c + i], own));
+            word |= (u32)(q & 0xff) << (8 * i);
+        }
+        *(u32*)(to + (c ^ exchanged)) = word;
+    }
+    if (lane == 0) *scale = own;
+}
+
+// Four signed bytes as halves: 1024 + 128 + b is exact, and so is b.
+__device__ __forceinline__ uint2 bytes_to_halves(u32 bytes) {
+    bytes ^= 0x80808080;
+    u32 low = __byte_perm(bytes, 0x64646464, 0x4140), high = __byte_perm(bytes, 0x64646464, 0x4342);
+    return make_uint2(subtract_halves(low, 0x64806480), subtract_halves(high, 0x64806480));
+}
+#endif
+
+// Into the cache.
+__device__ __forceinline__ void cache_head(Element* to, u32 position, const float* x, u32 side) {
+#if KV8
+    keep_head(to, scale_of(to, position), x, exchange(position, side));
+#else
+    store_half_head(to, x, exchange(position, side));
+#endif
 }

@@ -86,6 +86,13 @@ __device__ __forceinline__ void more_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
+// Two halves less two others.
+__device__ __forceinline__ u32 subtract_halves(u32 a, u32 b) {
+    u32 result;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+}
+
 // Products on tensor cores; who has which element is in NVIDIA's PTX manual under the instruction's name.
 
 // Four 8 x 8 matrices of halves from shared memory; lane i has the address of row i % 8 of matrix i / 8.
@@ -282,6 +289,11 @@ __device__ __forceinline__ float load_near(const float* from) {
 __device__ __forceinline__ void copy_16_or_zero(u32 to, const void* from, bool exists) {
     int bytes = exists ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// What is in registers already, into shared memory.
+__device__ __forceinline__ void store_16(u32 to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 __device__ __forceinline__ void copies_commit() {

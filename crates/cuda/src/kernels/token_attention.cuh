@@ -35,10 +35,9 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
         if (side == 1) store_head(x, staged);
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
-            store_half_head(shared.fresh[side], staged);
+            keep_fresh(shared, side, staged);
             if (side == 1) place_value(span, rings, all, staged);
-            u16* to = near_by(s, cache.table, cache.near, span, position, side);
-            store_half_head(to, staged, exchange(position, side));
+            cache_head(near_by(s, cache.table, cache.near, span, position, side), position, staged, side);
         }
     }
     if (side == 2 && span.end == span.length) clear_values(span, rings, all);
@@ -96,14 +95,14 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     if (blockIdx.x >= cache.items) return;
     const Span& span = cache.span;
     Saved& saved = all[this_thread() / WARP];
-    uint4 keys[2][KEY_PIECES];
-    foresee_kept(span, rings, saved, keys);
+    Taken taken;
+    foresee_kept(span, rings, saved, taken);
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
     begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared, rings, all);
     note(times, 2);
-    Running r = walk_kept(span, shared, rings, all, keys);
+    Running r = walk_kept(span, shared, rings, all, taken);
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;

@@ -5,9 +5,8 @@
 // four, each a quarter of the elements (`attention.cuh`), so they are let go together.
 
 // Slots of a stage: sixteen keys, or values.
-#define KEPT_BYTES (UNIT * HEAD * 2)
-#define KEPT_SLOTS slots_of(KEPT_BYTES)
-static_assert(KEPT_BYTES <= KEPT_SLOTS * SLOT_BYTES, "keys fit a stage");
+#define KEPT_SLOTS slots_of(UNIT_BYTES)
+static_assert(UNIT_BYTES <= KEPT_SLOTS * SLOT_BYTES, "keys fit a stage");
 static_assert(2 * KEPT_SLOTS <= DEPTH, "values stay while the next keys come");
 
 // What attention needs that is the same in all layers.
@@ -30,7 +29,7 @@ __device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
     if (blockIdx.x < items) fill_near(cache.near, table, span);
     if (this_thread() != 0) return;
     cache.span = span, cache.table = table, cache.items = items;
-    cache.block_bytes = s.block_bytes, cache.side_bytes = s.kv_heads * KV_BLOCK * HEAD * 2;
+    cache.block_bytes = s.block_bytes, cache.side_bytes = s.kv_heads * (KV_BLOCK / UNIT) * UNIT_BYTES;
 }
 
 // Tells the feeders, after a barrier. What the step before wrote to the cache is there for the copy engine too.
@@ -46,8 +45,8 @@ __device__ __forceinline__ bool next_kept(Feeder& f, u32 warp, const Stretch& s,
     if (blockIdx.x >= cache.items || position >= cache.span.end) return false;
     u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
     u32 block = block_at(cache.table, cache.near, cache.span, position);
-    f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * HEAD * 2;
-    f.left = f.stage = KEPT_BYTES, f.slots = KEPT_SLOTS, f.units.tile++;
+    f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * (UNIT_BYTES / UNIT);
+    f.left = f.stage = UNIT_BYTES, f.slots = KEPT_SLOTS, f.units.tile++;
     return true;
 }
 
@@ -58,12 +57,12 @@ struct Rings {
 };
 
 // Where a warp's stage is that begins with this slot.
-__device__ __forceinline__ u16* kept_at(const Rings& rings, u32 warp, u32 slot) {
-    return (u16*)(rings.data + (warp * DEPTH + slot % DEPTH) * SLOT_BYTES);
+__device__ __forceinline__ Element* kept_at(const Rings& rings, u32 warp, u32 slot) {
+    return (Element*)(rings.data + (warp * DEPTH + slot % DEPTH) * SLOT_BYTES);
 }
 
 // The same, when it is there.
-__device__ __forceinline__ u16* kept_stage(const Rings& rings, u32 warp, u32 slot) {
+__device__ __forceinline__ Element* kept_stage(const Rings& rings, u32 warp, u32 slot) {
     barrier_wait(rings.full + (warp * DEPTH + slot % DEPTH) * 8, slot / DEPTH & 1);
     return kept_at(rings, warp, slot);
 }
@@ -78,32 +77,39 @@ __device__ __forceinline__ void let_go(const Rings& rings, Saved& saved) {
     __syncwarp();
 }
 
-__device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 slot, uint4 (*keys)[KEY_PIECES]) {
-    const u16* rows = kept_stage(rings, this_thread() / WARP, slot);
+// A warp's keys in registers, and the scales of its positions, those of values too where they have come.
+struct Taken {
+    Key keys[2][KEY_PIECES];
+    Scales scales;
+};
+
+__device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 slot, Taken& taken) {
+    const Element* rows = kept_stage(rings, this_thread() / WARP, slot);
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, keys[i]);
+    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
+    load_scales<FromShared>(rows, this_thread() % WARP, 0, taken.scales);
     let_go(rings, saved);
 }
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
 // From here on `taken` is where the first stage begins, for the other warps to see after a barrier.
-__device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, uint4 (*keys)[KEY_PIECES]) {
+__device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, Taken& taken) {
     u32 warp = this_thread() / WARP, begin = saved.taken + ring_gap(saved.taken, KEPT_SLOTS);
     bool has = span.start + warp * UNIT < span.end;
     __syncwarp();
     if (own_lane() == 0) saved.held = saved.taken = has ? begin : saved.taken;
     __syncwarp();
     if (!has) return;
-    take_keys(rings, saved, begin, keys);
+    take_keys(rings, saved, begin, taken);
     kept_stage(rings, warp, begin + KEPT_SLOTS);
 }
 
-// Puts the row's own value among the first ones, where it belongs there; one warp. `value` is in half precision.
+// Puts the row's own value among the first ones, where it belongs there; one warp.
 __device__ __forceinline__ void place_value(const Span& span, const Rings& rings, const Saved* all, const float* value) {
     u32 position = span.length - 1, warp = (position - span.start) / UNIT;
     if (warp >= ATTENTION_WARPS) return;
-    u16* rows = kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
-    store_half_head(rows + position % UNIT * HEAD, value, exchange(position, 1));
+    Element* rows = kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
+    cache_head(rows + position % UNIT * HEAD, position, value, 1);
 }
 
 // Positions that are still to come may hold anything, which must not meet a weight of zero; one warp.
@@ -111,13 +117,14 @@ __device__ __forceinline__ void clear_values(const Span& span, const Rings& ring
     u32 warp = (span.length - 1 - span.start) / UNIT, first = span.length % UNIT;
     if (warp >= ATTENTION_WARPS || first == 0) return;
     uint4* rows = (uint4*)kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
-    for (u32 at = first * HEAD / 8 + own_lane(); at < UNIT * HEAD / 8; at += WARP) rows[at] = make_uint4(0, 0, 0, 0);
+    u32 each = 16 / sizeof(Element);
+    for (u32 at = first * HEAD / each + own_lane(); at < UNIT * HEAD / each; at += WARP) rows[at] = make_uint4(0, 0, 0, 0);
 }
 
 // The same as `walk`, bit for bit, after `foresee_kept` and what comes into the first values. `taken` stays, where the other
 // warps read it.
 __device__ __forceinline__ Running
-walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all, uint4 (*keys)[KEY_PIECES]) {
+walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all, Taken& taken) {
     u32 warp = this_thread() / WARP, quad = warp / 4 * 4, skipped = 0;
     int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
@@ -126,20 +133,24 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
         u32 own = first + warp % 4 * UNIT, pass = skipped / (2 * KEPT_SLOTS);
         float scores[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
         if (own < span.end) {
-            if (skipped) take_keys(rings, all[warp], all[warp].taken + skipped, keys);
+            if (skipped) take_keys(rings, all[warp], all[warp].taken + skipped, taken);
+#if KV8
+            load_scales<FromShared>(kept_stage(rings, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
+#endif
             if (own + UNIT >= span.length) {
-                patch_keys(keys[0], own, span.length - 1, shared.fresh, lane);
-                patch_keys(keys[1], own + 8, span.length - 1, shared.fresh, lane);
+                patch_keys(taken.keys[0], own, span.length - 1, shared.fresh, lane);
+                patch_keys(taken.keys[1], own + 8, span.length - 1, shared.fresh, lane);
+                patch_scales(taken.scales, own, span.length - 1, shared, true, lane);
             }
-            score(shared, keys, own, span.length, lane, scores);
+            score(shared, taken.keys, taken.scales, own, span.length, lane, scores);
         }
-        scale_sums(r, weigh(scores, lane, pass, shared, r));
+        scale_sums(r, weigh(scores, taken.scales, lane, pass, shared, r));
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_SLOTS;
             if (at >= span.end) break;
-            uint2 values[4];
-            const u16* rows = skipped ? kept_stage(rings, quad + k, begin) : kept_at(rings, quad + k, begin);
+            Value values[4];
+            const Element* rows = skipped ? kept_stage(rings, quad + k, begin) : kept_at(rings, quad + k, begin);
             load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
             if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
             sum_values(values, shared.weights[pass & 1][quad + k][lane], r);

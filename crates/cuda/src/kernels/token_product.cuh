@@ -266,7 +266,8 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
 
 __device__ __forceinline__ void token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring,
                                               const Choice& choice, u32 launches, u64* times) {
-    if (job.tiles == 0) return;
+    // Whoever called has read where the ring is, and writes that next.
+    if (job.tiles == 0) return __syncwarp();
     // What does not depend on the input comes before it.
     u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, whole = job.whole;
     u32 lane = own_lane();

@@ -28,6 +28,7 @@ use crate::rope::Rope;
 use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
 use ahead::Ahead;
 use few::Few;
+use kernels::KvType;
 use kernels::shortlist::{Ask, Shortlist};
 use many::Many;
 use narrowed::Narrowed;
@@ -51,6 +52,8 @@ pub struct CudaOptions {
     pub card: usize,
     /// Positions the KV cache has room for, over all sequences.
     pub kv_tokens: usize,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
     /// Changes to the model's own configuration.
     pub config: ConfigOptions,
     /// Threads that read and pack the file.
@@ -92,7 +95,8 @@ impl CudaModel {
         let config = Config::new(&gguf, options.config)?;
         let device = Device::open(options.card)?;
         // Saved blocks of other orders of elements (`exchange` in the crate's `kernels/heads.cuh`) are not read.
-        let identity = fingerprint(&gguf, &("cuda, turned", config.kv_heads, config.head), &config);
+        let kept = ("cuda, turned", options.kv_type, config.kv_heads, config.head);
+        let identity = fingerprint(&gguf, &kept, &config);
         let source = FileSource::new(path, &gguf, &device, options.threads);
         CudaModel::build(config, options, device.clone(), &source, identity)
     }
@@ -116,11 +120,12 @@ impl CudaModel {
         let formats = weights.formats();
         let multiprocessors = device.facts().multiprocessors as usize;
         let (columns, experts, times) = (config.embedding, config.experts.is_some(), options.times);
-        let wanted = KernelsOptions { formats, head, heads, kv_heads, columns, experts, multiprocessors, times };
+        let kv8 = options.kv_type == KvType::Q8;
+        let wanted = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
+        let block_bytes = layers * wanted.layer_bytes();
         let kernels = Kernels::new(&device, wanted)?;
         source.fill(&kernels, &weights)?;
         let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
-        let block_bytes = layers * 2 * kv_heads * BLOCK * head * 2;
         let positions = config.context.min(blocks * BLOCK);
         let info = ModelInfo {
             vocab: config.vocab,
