@@ -188,19 +188,14 @@ patch_scales(Scales& scales, u32 first, u32 position, const AttentionShared& sha
 #endif
 }
 
-__device__ __forceinline__ float scaled_score(float score, const Scales& scales, int i, int e) {
+// A score by the scale of its key (side 0), or a weight by that of its value (side 1).
+template <int SIDE>
+__device__ __forceinline__ float scaled(float x, const Scales& scales, int i, int e) {
 #if KV8
-    return __fmul_rn(score, e ? scales.keys[i].y : scales.keys[i].x);
+    float2 own = SIDE ? scales.values[i] : scales.keys[i];
+    return __fmul_rn(x, e ? own.y : own.x);
 #else
-    return score;
-#endif
-}
-
-__device__ __forceinline__ float scaled_weight(float weight, const Scales& scales, int i, int e) {
-#if KV8
-    return __fmul_rn(weight, e ? scales.values[i].y : scales.values[i].x);
-#else
-    return weight;
+    return x;
 #endif
 }
 
@@ -282,7 +277,7 @@ __device__ __forceinline__ void score(const AttentionShared& shared, const Key (
         for (int e = 0; e < 2; e++) {
             float rest = c[i][0][e + 2] + c[i][1][e + 2];
             float score = __fmaf_rn(rest, 1.0f / LEFT_OVER, c[i][0][e] + c[i][1][e]);
-            score = scaled_score(score, scales, i, e);
+            score = scaled<0>(score, scales, i, e);
             scores[i][e] = first + i * 8 + lane % 4 * 2 + e < length ? score : -INFINITY;
         }
     }
@@ -308,7 +303,7 @@ weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, Attent
     for (int i = 0; i < 2; i++) {
         float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
         r.total += p0 + p1;
-        uint2 both = with_left_over(scaled_weight(p0, scales, i, 0), scaled_weight(p1, scales, i, 1));
+        uint2 both = with_left_over(scaled<1>(p0, scales, i, 0), scaled<1>(p1, scales, i, 1));
         weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
     }
     shared.weights[side][warp][lane] = make_uint4(weights[0], weights[1], weights[2], weights[3]);

@@ -3,8 +3,7 @@
 use super::{Outcome, Test};
 use crate::arguments::*;
 use crate::error::Error;
-use crate::launch::{PICK_RING, PICK_ROWS_MAX};
-use crate::memory::{Buffer, Mailbox, Matrix};
+use crate::memory::{Buffer, Matrix};
 use kernels::cases::{Case, floats, random_weights};
 use kernels::{Format, Runtime, Shape};
 
@@ -87,18 +86,7 @@ impl Test<'_> {
         let input = floats(4, 5 * 256);
         let candidates = Buffer::zeroed(device, 5 * kernels.candidates(VOCAB))?;
         let logits = values(&self.multiplied(&matrix, &input, 5, Then::Logits(candidates.all()))?)?;
-        let tickets = Buffer::zeroed(device, 5)?;
-        let mailbox = Mailbox::new(device, PICK_RING * PICK_ROWS_MAX)?;
-        let (candidates, tickets) = (candidates.all(), tickets.all());
-        kernels.pick(&PickCall { candidates, rows: 5, vocab: VOCAB, next: None, tickets, mailbox: &mailbox })?;
-        for (row, logits) in logits.chunks_exact(VOCAB).enumerate() {
-            let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let expected = logits.iter().position(|&x| x == largest).unwrap_or(0) as u32;
-            let word = mailbox.wait(PICK_ROWS_MAX + row, |word| word >> 32 == 1)?;
-            let error = if word as u32 == expected { 0.0 } else { 1.0 };
-            outcomes.push(Outcome { name: format!("pick of {format:?} row {row}"), error, bound: 0.0 });
-        }
-        Ok(())
+        self.best(format.name(), &logits, VOCAB, &candidates, outcomes)
     }
 }
 
