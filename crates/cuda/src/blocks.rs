@@ -72,7 +72,7 @@ pub(crate) struct FloatsBlock {
     pub columns: u32,
     pub rows: u32,
     pub output_stride: u32,
-    pub input_rows: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]

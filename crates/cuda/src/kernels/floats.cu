@@ -37,11 +37,6 @@ __device__ __forceinline__ u16 narrow_float(float x) {
 }
 
 template <int F>
-__device__ __forceinline__ float widen_float(u16 x) {
-    return F == BF16 ? brain_to_float(x) : half_to_float(x);
-}
-
-template <int F>
 __device__ __forceinline__ void ready_row(const Ready& p, u32 row, float inverse) {
     const float* x = p.input + (u64)row * p.columns;
     u16* high = p.output + (u64)row * p.columns;
@@ -50,7 +45,7 @@ __device__ __forceinline__ void ready_row(const Ready& p, u32 row, float inverse
         float value = __fmul_rn(x[c], inverse);
         u16 first = narrow_float<F>(value);
         high[c] = first;
-        low[c] = narrow_float<F>(value - widen_float<F>(first));
+        low[c] = narrow_float<F>(value - float_value(first, F));
     }
 }
 
@@ -82,7 +77,6 @@ struct Floats {
     u32 columns;
     u32 rows;
     u32 output_stride;
-    u32 input_rows;        // Rows between the high and the low ones.
 };
 
 template <int F>
@@ -121,7 +115,7 @@ __device__ __forceinline__ void sum_columns(const Floats& p, const Segment& s, u
                 bool exists = c < p.columns && row < p.rows;
                 const u16* at = p.input + (u64)row * p.columns + c;
                 uint4 high = exists ? *(const uint4*)at : make_uint4(0, 0, 0, 0);
-                uint4 low = exists ? *(const uint4*)(at + (u64)p.input_rows * p.columns) : make_uint4(0, 0, 0, 0);
+                uint4 low = exists ? *(const uint4*)(at + (u64)p.rows * p.columns) : make_uint4(0, 0, 0, 0);
 #pragma unroll
                 for (int m = 0; m < MATRICES; m++) {
                     multiply_floats<F>(sums[m][n], w[i][m][0], w[i][m][1], high);
@@ -180,10 +174,7 @@ template <int KIND, int TILES>
 __device__ __forceinline__ void floats(const Floats& p) {
     __shared__ float partial[KIND == GATE ? 2 : 1][WARPS][16][8 * TILES];
     let_next_start();
-    int which = 0;
-    if (blockIdx.x >= p.segments[1].first_block) which = 1;
-    if (blockIdx.x >= p.segments[2].first_block) which = 2;
-    const Segment& s = p.segments[which];
+    const Segment& s = own_segment(p.segments);
     u32 group = blockIdx.x - s.first_block;
     foresee_rows(s.weights, group * 16, s.rows, p.columns);
     if (KIND == GATE) foresee_rows(s.second, group * 16, s.rows, p.columns);

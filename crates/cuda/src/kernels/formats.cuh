@@ -108,9 +108,12 @@ __device__ __forceinline__ float element(const Block& b, int i) {
     return __fadd_rn(__fmul_rn(scale, (float)(q - Layout<F>::zero)), b.m);
 }
 
-// Element `at` of a matrix of halves or brain floats.
-__device__ __forceinline__ float float_element(const u8* weights, u32 format, u64 at) {
-    u16 bits = ((const u16*)weights)[at];
+__device__ __forceinline__ bool is_float(u32 format) {
+    return format == F16 || format == BF16;
+}
+
+// What a half or brain float means.
+__device__ __forceinline__ float float_value(u16 bits, u32 format) {
     return format == BF16 ? brain_to_float(bits) : half_to_float(bits);
 }
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void expand_floats(const Expand& p) {
 extern "C" __global__ void __launch_bounds__(256) expand(const __grid_constant__ Expand p) {
     let_next_start();
     wait_for_previous();
-    if (p.format == F16 || p.format == BF16) expand_floats(p);
+    if (is_float(p.format)) expand_floats(p);
 #define WORK(F) expand_all<F>(p)
     FOR_FORMAT(p.format, WORK)
 #undef WORK

@@ -91,10 +91,7 @@ template <int KIND>
 __device__ __forceinline__ void product(const Product& p) {
     extern __shared__ __align__(16) u8 shared[];
     let_next_start();
-    int which = 0;
-    if (blockIdx.x >= p.segments[1].first_block) which = 1;
-    if (blockIdx.x >= p.segments[2].first_block) which = 2;
-    const Segment& s = p.segments[which];
+    const Segment& s = own_segment(p.segments);
     u32 block = blockIdx.x - s.first_block;
     u32 first_tile = (u64)s.tiles * block / s.blocks, tiles = (u64)s.tiles * (block + 1) / s.blocks - first_tile;
     u32 places = KIND == GATE ? 2 * tiles : tiles;

@@ -15,6 +15,14 @@ struct Segment {
     u32 output;           // Place of the first row's result.
 };
 
+// The matrix this block works on.
+__device__ __forceinline__ const Segment& own_segment(const Segment* segments) {
+    int which = 0;
+    if (blockIdx.x >= segments[1].first_block) which = 1;
+    if (blockIdx.x >= segments[2].first_block) which = 2;
+    return segments[which];
+}
+
 struct Product {
     Segment segments[3];
     const float* input;

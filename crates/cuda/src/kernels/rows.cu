@@ -5,10 +5,9 @@ extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ 
     wait_for_previous();
     u32 token = p.tokens[blockIdx.x];
     float* out = p.output + (u64)blockIdx.x * p.columns;
-    if (p.format == F16 || p.format == BF16) {
-        for (u32 c = threadIdx.x; c < p.columns; c += 128) {
-            out[c] = rounded(float_element(p.table, p.format, (u64)token * p.columns + c));
-        }
+    if (is_float(p.format)) {
+        const u16* row = (const u16*)p.table + (u64)token * p.columns;
+        for (u32 c = threadIdx.x; c < p.columns; c += 128) out[c] = rounded(float_value(row[c], p.format));
     }
 #define WORK(F) embed_row<F>(p, token, out)
     FOR_FORMAT(p.format, WORK)

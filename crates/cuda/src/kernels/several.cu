@@ -265,10 +265,7 @@ __device__ __forceinline__ void several(const Several& p) {
     __shared__ u64 best[8 * TILES];
     let_next_start();
     if (threadIdx.x < 8 * TILES) best[threadIdx.x] = 0;
-    int which = 0;
-    if (blockIdx.x >= p.segments[1].first_block) which = 1;
-    if (blockIdx.x >= p.segments[2].first_block) which = 2;
-    const Segment& s = p.segments[which];
+    const Segment& s = own_segment(p.segments);
 #define WORK(F) run<F, KIND, WHOLE, KIND == PARTIAL>(p, s, best)
     FOR_FORMAT(s.format, WORK)
 #undef WORK

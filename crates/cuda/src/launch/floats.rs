@@ -54,7 +54,8 @@ impl Kernels {
         room(call.ready, 2 * rows * first.columns, "input rows made ready");
         room(call.scales, rows, "scales");
         room(call.output, rows * call.stride, "output rows");
-        self.make_ready(call)?;
+        let kernels = self.floats.as_ref().ok_or_else(|| Error::Unsupported("matrices of floats".to_owned()))?;
+        self.make_ready(kernels, call)?;
         let mut a = Arguments::default();
         let blocks = self.float_blocks(call);
         let all: usize = blocks.iter().sum();
@@ -67,7 +68,7 @@ impl Kernels {
             columns: first.columns as u32,
             rows: rows as u32,
             output_stride: call.stride as u32,
-            input_rows: rows as u32,
+            padding: 0,
         };
         let kind = match call.then {
             Then::Store => 0,
@@ -79,13 +80,11 @@ impl Kernels {
             }
             Then::Add => unreachable!("floats are stored, and added by the residual's own kernel"),
         };
-        let kernels = self.floats.as_ref().ok_or_else(|| Error::Unsupported("matrices of floats".to_owned()))?;
         let tiles = several::TILES.iter().position(|tiles| rows <= tiles * 8).unwrap_or(several::TILES.len() - 1);
         self.launch("floats", &kernels.products[tiles][kind], (all as u32, 1, 1), THREADS, 0, a, &params)
     }
 
-    fn make_ready(&self, call: &FloatsCall<'_>) -> Result<(), Error> {
-        let kernels = self.floats.as_ref().ok_or_else(|| Error::Unsupported("matrices of floats".to_owned()))?;
+    fn make_ready(&self, kernels: &Floats, call: &FloatsCall<'_>) -> Result<(), Error> {
         let (matrix, mut a) = (call.parts[0].matrix, Arguments::default());
         let params = ReadyBlock {
             input: a.at(call.input),

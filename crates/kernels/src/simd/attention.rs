@@ -91,9 +91,9 @@ unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [f32])
     for first in (s.start..visible).step_by(GROUP) {
         let count = (visible - first).min(GROUP);
         let used = count.div_ceil(BLOCK);
-        // This group's and the next one's; past the end, the last there is.
+        // This group's and what is asked for meanwhile, of the next one; past the end, the last there is.
         let mut blocks = [std::ptr::null(); 2 * GROUP / BLOCK];
-        for b in 0..blocks.len() {
+        for b in 0..if V::SPREAD { blocks.len() } else { used + 1 } {
             let exists = first + b * BLOCK < visible;
             blocks[b] = if exists { (s.blocks)(first / BLOCK + b) } else { blocks[b - 1] };
         }
@@ -279,8 +279,8 @@ unsafe fn columns<V: Vector, const R: usize, const W: usize>(
         }
         // A position's values are a fixed distance from the last one's. Worked out for each anew, the multiplication makes the
         // compiler load all probabilities first and keep the sums in memory.
-        let (start, stride) =
-            (layout.value_at(0, first * 16), layout.value_at(1, first * 16) - layout.value_at(0, first * 16));
+        let start = layout.value_at(0, first * 16);
+        let stride = layout.value_at(1, first * 16) - start;
         for (b, &block) in blocks.iter().enumerate().take(count.div_ceil(BLOCK)) {
             let (values, scales) = (block.add(layout.values()), block.add(layout.value_scales()).cast::<f32>());
             let (next, mut at) = (blocks[GROUP / BLOCK + b], start);
