@@ -255,6 +255,7 @@ static inline T atomicMax(T* to, V value) {
 }
 
 static inline u32 shared_address(const void* p) { return (u32)((const u8*)p - anchor); }
+static inline void* shared_pointer(u32 at) { return (void*)at_shared(at); }
 UNWATCHED static void store_release_shared(u32 to, u32 word) {
     tell(to), passed_on(to);
     *(volatile u32*)at_shared(to) = word, happened();

@@ -38,15 +38,21 @@ fn print_times(card: &CudaModel, depth: usize) {
                 count += 1.0;
             }
         }
-        // From the last block's end of the phase before to the last one's of this, and from the first one's to the last.
-        let end = |layer: usize, at: usize| {
-            let ends = (0..sms).map(|block| t[((layer * each + at) * sms + block) * n + n - 1] as f64 / 1000.0);
-            (ends.clone().fold(f64::MAX, f64::min), ends.fold(0.0, f64::max))
+        // From the last block's end of the phase before to the last one that has its input, its sums and its end; and from the
+        // first block's to the last one's.
+        let last = |op: usize, reading: usize| {
+            let of = |block: usize| t[(op * sms + block) * n + reading] as f64 / 1000.0;
+            (0..sms).map(of).fold(0.0, f64::max)
         };
-        let mut path = (0.0, 0.0);
+        let mut path = [0.0; 4];
+        let mut spread = 0.0;
         for layer in 4..24 {
-            let (first, last) = end(layer, at + 1);
-            path = (path.0 + (last - end(layer, at).1) / 20.0, path.1 + (last - first) / 20.0);
+            let (op, before) = (layer * each + at + 1, last(layer * each + at, n - 1));
+            for (sum, reading) in path.iter_mut().zip([2, 3, 4, 5]) {
+                *sum += (last(op, reading) - before) / 20.0;
+            }
+            let first = (0..sms).map(|block| t[(op * sms + block) * n + n - 1]).min().unwrap_or(0) as f64 / 1000.0;
+            spread += (last(op, n - 1) - first) / 20.0;
         }
         if std::env::args().any(|a| a == "blocks") {
             // How long each block's sums took, in tenths of a microsecond, and when it ended them after the first.
@@ -59,7 +65,8 @@ fn print_times(card: &CudaModel, depth: usize) {
             println!("  {name} sums by block: {}", taken.join(" "));
         }
         let text: Vec<String> = parts.iter().map(|p| format!("{:6.2}", p / count)).collect();
-        println!("  {name:10} {}   path {:6.2} spread {:6.2}", text.join(" "), path.0, path.1);
+        let path: Vec<String> = path.iter().map(|p| format!("{p:5.2}")).collect();
+        println!("  {name:10} {}   path {} spread {spread:6.2}", text.join(" "), path.join(" "));
     }
     // From the last block's end of one phase to that of another.
     let ended = |op: usize| (0..sms).map(|block| t[(op * sms + block) * n + n - 1]).max().unwrap_or(0) as f64 / 1000.0;

@@ -14,6 +14,16 @@ __device__ __forceinline__ void put(u32* to, float value, u32 mark) {
     store_relaxed(to, __float_as_uint(rounded(value)) | mark);
 }
 
+// A vector that all blocks read is there several times, `apart` elements from each other, and blocks read different ones: a part of
+// the second-level cache gives what it holds to one multiprocessor after the other, and all ask at the same moment. Four lanes
+// that have a sum write a copy each, at no cost. What attention leaves is one: there a thread would write all four.
+#define COPIES 4
+
+__device__ __forceinline__ void put_copies(u32* to, u32 apart, float value, u32 mark) {
+#pragma unroll
+    for (u32 i = 0; i < COPIES; i++) put(to + i * apart, value, mark);
+}
+
 __device__ __forceinline__ float value_of(u32 word) {
     return __uint_as_float(word & ~3u);
 }
@@ -45,10 +55,9 @@ __device__ __forceinline__ void values_of(const Eight& e, float* v) {
     v[4] = value_of(e.b.x), v[5] = value_of(e.b.y), v[6] = value_of(e.b.z), v[7] = value_of(e.b.w);
 }
 
-// Looks again until all eight are there, after a pause where the wait may be long: every look takes something from those that
-// still work. Without one all blocks read the 36 KB of the 1.5B's gate over and over, more than the second-level cache can
-// give (H200, 2026-11-16: a pause of 200 ns gave 2.4 % more tokens of the 1.5B and the 7B, 5 % of the 30B-A3B). One lane
-// looking for all of its warp instead was no faster.
+// Looks again until all eight are there, after a pause where the wait is long and others need what a look takes from them. Before
+// there were copies a pause of 200 ns gave 2 to 5 % everywhere; now only where experts wait for attention (H200, 2026-11-17: 806
+// tokens/s of the 30B-A3B instead of 784; the 1.5B without any 1,792 instead of 1,782). Two looks on their way at once cost 6 %.
 template <int PAUSE>
 __device__ __forceinline__ void settle_8(Eight e, const u32* own, u32 mark, float* v) {
     while (apart_from(e, mark)) {

@@ -209,6 +209,11 @@ __device__ __forceinline__ u32 shared_address(const void* p) {
     return (u32)__cvta_generic_to_shared(p);
 }
 
+// The other way.
+__device__ __forceinline__ void* shared_pointer(u32 address) {
+    return __cvta_shared_to_generic(address);
+}
+
 // Within a block: whoever loads what was stored sees everything written before.
 __device__ __forceinline__ void store_release_shared(u32 to, u32 word) {
     asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");

@@ -47,13 +47,16 @@ struct Token {
     u32 known;             // Phases before the first whose weights depend on a choice of experts.
 };
 
-// A phase's description under way from memory.
+// A phase's description under way from memory, and the barriers that say that it has come and that it has been read.
 struct Entry {
     Op op;
     Job job;
+    u64 full, empty;
 };
 #define ENTRIES 4
-static_assert(sizeof(Entry) <= 16 * WARP, "a warp copies a description");
+#define ENTRY_FULL (u32)(sizeof(Op) + sizeof(Job))
+#define ENTRY_COPIES (ENTRY_FULL / 16)
+static_assert(ENTRY_COPIES <= WARP, "a warp copies a description");
 
 // A thread takes four of the 32 columns that one lane of a product would, as `element` does.
 template <int F>
@@ -94,19 +97,29 @@ __device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters,
     }
 }
 
-// One warp fetches descriptions, as many ahead as there is room for. The copy engine has enough to do with weights.
-__device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32 full, u32 empty) {
+// One warp fetches descriptions, as many ahead as there is room for, and the weights of norms. The copy engine has enough to do
+// with those of matrices, and the warps that compute with what comes between two phases.
+__device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32 brought, float* norm) {
     const Job* jobs = p.jobs + (u64)blockIdx.x * p.count;
-    u32 lane = own_lane();
+    u32 lane = own_lane(), before = 0;
     for (u32 i = 0; i < p.count; i++) {
-        u32 slot = i % ENTRIES;
-        barrier_wait(empty + slot * 8, (i / ENTRIES & 1) ^ 1);
+        Entry& e = entries[i % ENTRIES];
+        barrier_wait(shared_address(&e.empty), (i / ENTRIES & 1) ^ 1);
         const uint4* from = lane < sizeof(Op) / 16 ? p.ops[i].words + lane : (const uint4*)(jobs + i) + lane - sizeof(Op) / 16;
-        if (lane < sizeof(Entry) / 16) copy_16_near(shared_address(entries + slot) + lane * 16, from);
+        if (lane < ENTRY_COPIES) copy_16_near(shared_address(&e) + lane * 16, from);
         copies_commit();
         copies_wait<0>();
         __syncwarp();
-        if (lane == 0) barrier_arrive(full + slot * 8);
+        if (lane == 0) barrier_arrive(shared_address(&e.full));
+        if (!e.job.norm || e.job.supers > PRODUCT_WARPS) continue;
+        // The norm before has been read when its phase is over.
+        if (i - before < ENTRIES) barrier_wait(shared_address(&entries[before % ENTRIES].empty), before / ENTRIES & 1);
+        before = i;
+        for (u32 at = lane * 4; at < e.job.columns; at += 4 * WARP) copy_16_near(shared_address(norm + at), e.job.norm + at);
+        copies_commit();
+        copies_wait<0>();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(brought);
     }
 }
 
@@ -123,21 +136,19 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     __shared__ Cache cache;
     __shared__ Saved saved[PRODUCT_WARPS];
     __shared__ Choice choice;
-    __shared__ __align__(8) u64 full[PRODUCT_WARPS * DEPTH];
-    __shared__ u32 released[PRODUCT_WARPS];
-    __shared__ __align__(8) u64 entry_full[ENTRIES], entry_empty[ENTRIES];
+    __shared__ __align__(8) u64 brought;
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
     if (own < PRODUCT_WARPS * DEPTH) {
-        barrier_init(shared_address(full + own), 1);
-        if (own < PRODUCT_WARPS) released[own] = 0;
+        barrier_init(shared_address(saved[own / DEPTH].full + own % DEPTH), 1);
+        if (own < PRODUCT_WARPS) saved[own].released = 0;
     } else if (own == PRODUCT_THREADS) {
-        choice.known = p.known, barrier_init(shared_address(&cache.placed), 1);
+        choice.known = p.known, barrier_init(shared_address(&cache.placed), 1), barrier_init(shared_address(&brought), 1);
     } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
         u32 i = own - PRODUCT_WARPS * DEPTH;
-        barrier_init(shared_address(entry_full + i), 1), barrier_init(shared_address(entry_empty + i), PRODUCT_WARPS);
+        barrier_init(shared_address(&entries[i].full), 1), barrier_init(shared_address(&entries[i].empty), PRODUCT_WARPS);
     }
     barriers_ready();
     copies_commit();
@@ -149,81 +160,72 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         u32 feeder = warp - PRODUCT_WARPS;
         if (feeder < WEIGHT_FEEDERS) {
             u32 data = shared_address(shared + p.ring_offset);
-            u32 known = shared_address(&choice.known), fulls = shared_address(full);
-            const Stretch* stretches = stretches_at(shared, p);
-            feed(feeder, stretches, p.count, known, cache, data, fulls, shared_address(released));
+            u32 known = shared_address(&choice.known);
+            feed(feeder, stretches_at(shared, p), p.count, known, cache, data, saved);
         } else {
-            feed_entries(p, entries, shared_address(entry_full), shared_address(entry_empty));
+            feed_entries(p, entries, shared_address(&brought), (float*)(shared + p.norm_offset));
         }
         return;
     }
     more_registers<112>();
     wait_for_previous();
-    u32 lane = own_lane();
-    if (lane == 0) saved[warp] = {*(volatile u32*)(p.counters + 1), 0, 0, 0, 0};
+    Saved& mine = saved[warp];
+    if (own_lane() == 0) mine.launches = *(volatile u32*)(p.counters + 1), mine.taken = 0;
     __syncwarp();
+    // A phase's number is not kept but read from its description, and where that is stays in one register: what stays in more is
+    // missing in attention, and what is worked out anew stands between two phases, where all other blocks wait.
+    u32 phase = 0, at = shared_address(entries);
 #pragma unroll 1
-    while (keep(saved[warp].phase) < p.count) {
-        u32 phase = keep(saved[warp].phase), slot = phase % ENTRIES;
-        barrier_wait(shared_address(entry_full + slot), phase / ENTRIES & 1);
-        const Entry& e = entries[slot];
+    while (true) {
+        const Entry& e = *(const Entry*)shared_pointer(at);
+        barrier_wait(at + ENTRY_FULL, phase / ENTRIES & 1);
         u64* times = p.times + ((u64)phase * gridDim.x + blockIdx.x) * 6;
         u32 kind = e.job.kind;
         note(times, 0);
-        // This phase's norm, if it has not come yet, or the next one's.
-        u32 normed = e.job.norm ? phase : phase + 1;
-        if (normed < p.count && normed != saved[warp].brought) {
-            barrier_wait(shared_address(entry_full + normed % ENTRIES), normed / ENTRIES & 1);
-            const Job& job = entries[normed % ENTRIES].job;
-            if (job.norm && job.supers <= PRODUCT_WARPS) bring_norm(job, (float*)(shared + p.norm_offset));
-            __syncwarp();
-            if (lane == 0) saved[warp].brought = normed;
-        }
-        if (MIXED && own == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
-            const Entry& next = entries[(phase + 1) % ENTRIES];
-            barrier_wait(shared_address(entry_full + (phase + 1) % ENTRIES), (phase + 1) / ENTRIES & 1);
+        if (MIXED && this_thread() == PRODUCT_THREADS - 2 * WARP && kind == OP_ADD) {
+            Entry& next = entries[(phase + 1) % ENTRIES];
+            barrier_wait(shared_address(&next.full), (phase + 1) / ENTRIES & 1);
             if (next.job.kind == OP_ROUTE) foresee_router(next.op.mixture, next.job.columns);
         }
-        u32 launches = saved[warp].launches;
+        u32 launches = mine.launches;
         Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
-                     (float*)(shared + p.norm_offset)};
+                     (float*)(shared + p.norm_offset), shared_address(&brought)};
         if ((kind >= OP_STORE && kind <= OP_LOGITS) || (MIXED && (kind == OP_EXPERTS || kind == OP_MIX))) {
             if (MIXED && kind == OP_EXPERTS) {
                 // The row is ready since the phase before.
                 together();
                 token_choose(e.job, e.op.mixture, choice, stretches_at(shared, p) + phase, launches * p.count + phase, times);
             }
-            Ring ring = ring_at(shared + p.ring_offset + warp * DEPTH * SLOT_BYTES, shared_address(full + warp * DEPTH),
-                                shared_address(released + warp), saved[warp].taken);
-            token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, launches, times);
-            if (lane == 0) saved[warp].taken = ring_taken(ring);
+            const u8* data = shared + p.ring_offset + this_thread() / WARP * DEPTH * SLOT_BYTES;
+            Ring ring = ring_at(data, shared_address(mine.full), shared_address(&mine.released), mine.taken);
+            token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, mine.launches, times);
+            if (own_lane() == 0) mine.taken = ring_taken(ring);
         } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
-            Rings rings = {shared + p.ring_offset, shared_address(full), shared_address(released)};
+            Rings rings = {shared + p.ring_offset, shared_address(saved[0].full), shared_address(&saved[0].released)};
             token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, rings, saved, p.count, times);
         } else if (kind == OP_EMBED) {
-            if (blockIdx.x == 0) {
-                u32 token = p.embed.tokens[0], mark = output_mark(e.job, saved[warp].launches);
-#define WORK(F) embed_handed<F>(p.embed, token, (u32*)p.embed.output, mark)
+            for (u32 copy = blockIdx.x; copy < COPIES; copy += gridDim.x) {
+                u32 token = p.embed.tokens[0], mark = output_mark(e.job, launches);
+#define WORK(F) embed_handed<F>(p.embed, token, (u32*)p.embed.output + copy * e.job.apart, mark)
                 FOR_FORMAT(p.embed.format, WORK)
 #undef WORK
             }
             find_place(p.heads, cache);
             together();
-            if (own == 0) tell_place(cache);
+            if (this_thread() == 0) tell_place(cache);
         } else {
-            token_end(e.op, kind, p.counters, (saved[warp].launches + 1) * gridDim.x);
+            token_end(e.op, kind, p.counters, (launches + 1) * gridDim.x);
         }
         note(times, 5);
+        phase = keep(e.job.phase) + 1;
         __syncwarp();
-        if (own_lane() == 0) {
-            barrier_arrive(shared_address(entry_empty + keep(saved[warp].phase) % ENTRIES));
-            saved[warp].phase++;
-        }
-        __syncwarp();
+        if (own_lane() == 0) barrier_arrive(at + ENTRY_FULL + 8);
+        if (phase == p.count) break;
+        at = anew(phase % ENTRIES ? at + sizeof(Entry) : at - (ENTRIES - 1) * sizeof(Entry));
     }
     // Everybody has read the number of launches: the wait at the end says so.
-    if (blockIdx.x == 0 && own == 0) *(volatile u32*)(p.counters + 1) = saved[0].launches + 1;
+    if (blockIdx.x == 0 && this_thread() == 0) *(volatile u32*)(p.counters + 1) = mine.launches + 1;
 }

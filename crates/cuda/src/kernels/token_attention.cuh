@@ -105,7 +105,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     Running r = walk_kept(span, shared, rings, all, taken);
     note(times, 3);
     gather(shared, r);
-    u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + keep(saved.phase) + 1;
+    u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + job.phase + 1;
     u32 own = this_thread();
     if (own < GROUP * HEAD / 2) {
         u32 h = own / (HEAD / 2), c = own % (HEAD / 2) * 2, head = span.part * GROUP + h;

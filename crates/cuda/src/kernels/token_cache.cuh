@@ -63,7 +63,7 @@ __device__ __forceinline__ Element* kept_at(const Rings& rings, u32 warp, u32 sl
 
 // The same, when it is there.
 __device__ __forceinline__ Element* kept_stage(const Rings& rings, u32 warp, u32 slot) {
-    barrier_wait(rings.full + (warp * DEPTH + slot % DEPTH) * 8, slot / DEPTH & 1);
+    barrier_wait(rings.full + warp * (u32)sizeof(Saved) + slot % DEPTH * 8, slot / DEPTH & 1);
     return kept_at(rings, warp, slot);
 }
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void let_go(const Rings& rings, Saved& saved) {
     __syncwarp();
     if (own_lane() == 0) {
         saved.held += KEPT_SLOTS;
-        store_after_reads(rings.released + this_thread() / WARP * 4, saved.held % (2 * DEPTH));
+        store_after_reads(rings.released + this_thread() / WARP * (u32)sizeof(Saved), saved.held % (2 * DEPTH));
     }
     __syncwarp();
 }

@@ -50,7 +50,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     // What a score needs is far away: it is asked for before the row is there.
     load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count ? at : columns, columns, r);
     note(times, 1);
-    take_norm(room.norm, columns, w);
+    take_norm(room.norm, job, w);
     if (at < columns) settle_8<0>(look_8(job.input + at), job.input + at, mark, v);
     __syncwarp();
     note(times, 2);
@@ -138,13 +138,14 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
     for (u32 group = own / WARP; group < used << fold; group += PRODUCT_WARPS) {
         u32 visit = group >> fold, row = (group & ((1 << fold) - 1)) * 8 + own % WARP / 4, tile = min(row, rows - 1) / 4;
         const float* parts = partial + ((tile * used + visit) * job.slices + quarter) * 4 + row % 4;
-        float sum = collected_rows<1>(parts, 0, job.slices, quarter).of[0];
+        float sum = collected_rows<1, 4>(parts, 0, job.slices, quarter).of[0];
         if (quarter == 0 && row < rows) weighted[visit * rows + row] = __fmul_rn(choice.shares[visit], sum);
     }
     together();
 #pragma unroll 1
-    for (u32 row = own / 4; row < rows && quarter == 0; row += PRODUCT_THREADS / 4) {
-        u32* out = job.output + job.place + row;
+    for (u32 row = own / 4; row < rows; row += PRODUCT_THREADS / 4) {
+        // Each lane has a copy.
+        u32* out = job.output + job.place + row + quarter * job.apart;
         float value = settle(row == own / 4 ? own_before : load_relaxed(out), out, (mark + 3) & 3);
 #pragma unroll 8
         for (u32 visit = 0; visit < used; visit++) value = weighted[visit * rows + row] + value;

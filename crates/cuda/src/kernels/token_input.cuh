@@ -28,28 +28,25 @@ __device__ __forceinline__ float sum_squares(const float* squares) {
     return ((a.x + b.x) + (a.z + b.z)) + ((a.y + b.y) + (a.w + b.w));
 }
 
-// Brings a thread's eight weights of a norm into shared memory. All blocks ask for them at the same moment, and from memory
-// they take longer than everything else a norm does, so this is done in the phase before, unless that has a norm too.
-__device__ __forceinline__ void bring_norm(const Job& job, float* norm) {
-    u32 at = this_thread() * 8;
-    if (at < job.columns) {
-        copy_16_near(shared_address(norm + at), job.norm + at), copy_16_near(shared_address(norm + at + 4), job.norm + at + 4);
-    }
-    copies_commit();
-}
+// A norm's weights on their way to shared memory, and how to wait for them. All blocks ask for them at the same moment, and from
+// memory they take longer than everything else a norm does, so they come in the phases before.
+struct Norm {
+    const float* weights;
+    u32 brought;           // A barrier.
+};
 
-// What this thread has brought.
-__device__ __forceinline__ void take_norm(const float* norm, u32 columns, float* w) {
-    copies_wait<0>();
-    const float4* own = (const float4*)(norm + this_thread() * 8);
+// A thread's eight.
+__device__ __forceinline__ void take_norm(const Norm& norm, const Job& job, float* w) {
+    barrier_wait(norm.brought, job.turn);
+    const float4* own = (const float4*)(norm.weights + this_thread() * 8);
     float4 a = make_float4(0.0f, 0.0f, 0.0f, 0.0f), b = a;
-    if (this_thread() * 8 < columns) a = own[0], b = own[1];
+    if (this_thread() * 8 < job.columns) a = own[0], b = own[1];
     w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
 }
 
 // Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32. Ends with a
 // barrier.
-__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const float* norm, u64* times) {
+__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const Norm& norm, u64* times) {
     u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
@@ -61,7 +58,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     if (lane == 0) squares[warp] = square;
     together();
     float total = sum_squares(squares);
-    take_norm(norm, columns, w);
+    take_norm(norm, job, w);
     normalise_8(v, row_scale(total, columns, job.epsilon), w);
     if (warp < job.supers) store_super(v, lane, job.wide, x.quants + warp * SUPER, x.facts + warp * 8);
     together();
@@ -98,6 +95,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 #endif
 
 // Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
+template <int PAUSE>
 __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
     constexpr u32 STEP = PRODUCT_WARPS * SUPER;
     u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = this_thread() / WARP;
@@ -111,7 +109,7 @@ __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x,
         Eight next = {};
         if (at + STEP < columns) next = look_8(own + STEP);
         float v[8] = {};
-        if (at < columns) settle_8<200>(seen, own, mark, v);
+        if (at < columns) settle_8<PAUSE>(seen, own, mark, v);
         __syncwarp();
         note(times, 2);
         store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);

@@ -35,6 +35,10 @@ struct Job {
     u32 slot;              // Experts: which of the chosen ones this block works for,
     u32 chooses;           // and whether it needs the choice at all.
     u32 whole;             // A tile has one sum per row, not one for each super-block.
+    u32 phase;
+    u32 turn;              // Which of two rounds its norm comes in.
+    u32 apart;             // From one copy of the output to the next.
+    u32 waits;             // Its input is attention's result, which takes its time.
     u32 padding;
 };
 
@@ -42,10 +46,10 @@ struct Job {
 // keeps outside of them goes to memory, and 512 threads' worth of that does not fit the first-level cache.
 struct Saved {
     u32 launches;          // before this one
-    u32 phase;
     u32 taken;             // Slots of the ring, modulo two rounds.
-    u32 brought;           // The phase whose norm is in shared memory.
     u32 held;              // Attention: slots that may be filled again, from the same beginning.
+    u32 released;          // Slots that the feeder may fill again, as it is told.
+    u64 full[DEPTH];       // A barrier for each slot.
 };
 
 // Reads again, so that nothing is kept.

@@ -11,11 +11,9 @@ struct Columns {
     u32 halves;            // The sums of both halves as two 16-bit numbers.
 };
 
-__device__ __forceinline__ Columns columns_of(const Input& x, u32 super, u32 lane) {
-    u32 j = lane % 8;
-    const i8* quants = x.quants + super * SUPER + j * 16;
-    uint4 facts = x.facts[super * 8 + j];
-    return {*(const uint4*)quants, *(const uint4*)(quants + 128), __uint_as_float(facts.x), __uint_as_float(facts.y), facts.z};
+__device__ __forceinline__ Columns columns_at(const i8* quants, const i8* facts) {
+    uint4 f = *(const uint4*)facts;
+    return {*(const uint4*)quants, *(const uint4*)(quants + 128), __uint_as_float(f.x), __uint_as_float(f.y), f.z};
 }
 
 // A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit.
@@ -57,7 +55,12 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Colu
     return __fmaf_rn(x.scale, term, before);
 }
 
-// Of up to four sums, each over the eight lanes of a row, a lane ends up with one: which is `lane % 4 / 2 + lane % 2 * 2`.
+// Which of up to four sums a lane ends up with.
+__device__ __forceinline__ u32 dealt(u32 lane) {
+    return lane % 4 / 2 + lane % 2 * 2;
+}
+
+// Of up to four sums, each over the eight lanes of a row, a lane ends up with one.
 __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
     bool odd = lane & 1, upper = lane & 2;
     float a = (odd ? v[2] : v[0]) + __shfl_xor_sync(FULL, odd ? v[0] : v[2], 1);
@@ -67,14 +70,19 @@ __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
 }
 
 // A warp's share of a product, worked out while its input is on its way: what comes after the input is there is waited for by
-// all other blocks.
+// all other blocks. The compiler would put it off.
 struct Strip {
     Units units;
     u32 tiles, width, supers;
+    u32 quants, facts;     // Where a lane's first columns stand, from the beginning of the input on,
+    u32 out;               // and its first sum.
 };
 
-__device__ __forceinline__ Strip strip_of(const Stretch& s) {
-    return {units_of(s, this_thread() / WARP), s.tiles, s.width, s.supers};
+__device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane) {
+    Units u = units_of(s, this_thread() / WARP);
+    u32 supers = s.supers, first = u.part * s.width, j = lane % 8;
+    u32 out = (u.tile * supers + first + dealt(lane)) * 4 + lane / 8;
+    return {u, s.tiles, s.width, supers, anew(first * SUPER + j * 16), anew(supers * SUPER + (first * 8 + j) * 16), anew(out)};
 }
 
 // Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
@@ -83,30 +91,30 @@ template <int F>
 __device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
     // A slot has room for no more.
     constexpr u32 MOST = SLOT_BYTES / Layout<F>::chunk < WIDTH ? SLOT_BYTES / Layout<F>::chunk : WIDTH;
-    u32 own = lane % 4 / 2 + lane % 2 * 2;
     Units u = s.units;
-    u32 step = u.stride * s.supers * 4;
+    u32 step = u.stride * s.supers * 4, first = u.part * s.width, out = s.out, quants = s.quants, facts = s.facts;
+    if (!MIXED) step = anew(step);
 #pragma unroll 1
     while (u.count) {
-        u32 first = u.part * s.width, count = min(s.width, s.supers - first);
         u32 run = u.stride > 1 ? u.count : min(s.tiles - u.tile, u.count);
-        bool keeps = lane % 8 < 4 && own < count;
+        bool keeps = lane % 8 < 4 && first + dealt(lane) < s.supers && dealt(lane) < s.width;
+        // Where there are fewer, the columns and the sum of one that is not there are of whatever stands there, and are left.
         Columns columns[MOST];
 #pragma unroll
-        for (u32 i = 0; i < MOST; i++) columns[i] = columns_of(x, first + min(i, count - 1), lane);
-        float* out = partial + (u.tile * s.supers + first + own) * 4 + lane / 8;
-        u.count -= run, u.part++, u.tile = 0;
+        for (u32 i = 0; i < MOST; i++) columns[i] = columns_at(x.quants + quants + i * SUPER, x.quants + facts + i * 128);
+        u.count -= run, u.tile = 0;
 #pragma unroll 1
         for (; run > 0; run--, out += step) {
             const u8* chunk = ring_wait(ring);
-            // Where there are fewer chunks the sum of one that is not there is of whatever stands there, and is left.
             float v[4] = {};
 #pragma unroll
             for (u32 i = 0; i < MOST; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
             float mine = deal_out(v, lane);
-            if (keeps) *out = mine;
+            if (keeps) partial[out] = mine;
             ring_next<1>(ring, lane);
         }
+        first += s.width, quants += s.width * SUPER, facts += s.width * 128;
+        out = (first + dealt(lane)) * 4 + lane / 8;
     }
 }
 
@@ -125,7 +133,8 @@ __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Inp
             u32 end = min(super + STAGE, supers);
 #pragma unroll 3
             for (u32 at = super; at < end; at++, chunk += CHUNK) {
-                sum = chunk_sum<F>(chunk, lane, columns_of(x, at, lane), sum);
+                const i8* own = x.quants + at * SUPER;
+                sum = chunk_sum<F>(chunk, lane, columns_at(own + s.quants, x.quants + s.facts + at * 128), sum);
             }
             ring_next<WHOLE_SLOTS>(ring, lane);
         }
@@ -142,25 +151,27 @@ struct Sums {
     float of[N];
 };
 
-// The same as `collected`, by four lanes, all of which get it: every fourth part from `own` on. Four at a time, zeros where
+// The same as `collected`, by four lanes, all of which get it: every fourth part from `own` on. EACH at a time, zeros where
 // there are none.
-template <int N>
+template <int N, u32 EACH>
 __device__ __forceinline__ Sums<N> collected_rows(const float* own, u32 apart, u32 slices, u32 quarter) {
     Sums<N> sums = {};
+    u32 s = quarter;
 #pragma unroll 1
-    for (u32 s = quarter; s < slices + quarter; s += 16, own += 64) {
-        float v[N][4];
+    do {
+        float v[N][EACH];
 #pragma unroll
         for (int n = 0; n < N; n++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) v[n][i] = s + 4 * i < slices ? own[16 * i + n * apart] : 0.0f;
+            for (u32 i = 0; i < EACH; i++) v[n][i] = s + 4 * i < slices ? own[16 * i + n * apart] : 0.0f;
         }
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (u32 i = 0; i < EACH; i++) {
 #pragma unroll
             for (int n = 0; n < N; n++) sums.of[n] += v[n][i];
         }
-    }
+        s += 4 * EACH, own += 16 * EACH;
+    } while (s < slices + quarter);
 #pragma unroll
     for (int n = 0; n < N; n++) sums.of[n] += __shfl_xor_sync(FULL, sums.of[n], 1);
 #pragma unroll
@@ -189,74 +200,93 @@ struct Room {
     Input x;
     float* squares;
     float* partial;
-    float* norm;
+    Norm norm;
 };
 
-// What the end of a product needs, also worked out early. Four lanes have a row, or one where it has one sum.
+// What the end of a product needs: where, which is worked out early, and what is read again when its sums are done, since
+// registers are scarce meanwhile. Four lanes have a row, or one where it has one sum.
 struct Ending {
     const float* parts;    // of this thread's row
+    u32 before;            // What the residual was seen to be, or a bias.
+};
+
+struct Shape {
     u32* out;
-    u32 kind, row, rows, slices;
-    u32 step;              // Rows of all threads.
+    const float* bias;
+    u32 kind, rows, slices, whole, mark;
     u32 second;            // From the gate's parts to those of up; else zero.
-    float bias;
-    u32 before;            // What the residual was seen to be.
 };
 
-// What a row is added to.
-struct Before {
-    float bias;
-    u32 residual;
-};
-
-__device__ __forceinline__ Before before_of(const Job& job) {
-    u32 kind = job.kind, row = this_thread() >> (job.whole ? 0 : 2);
-    bool has_row = row < job.rows, adds = kind == OP_ADD || (MIXED && kind == OP_MIX);
-    return {has_row && job.bias ? load_near(job.bias + row) : 0.0f, has_row && adds ? load_relaxed(job.output + job.place + row) : 0};
-}
-
-__device__ __forceinline__ Ending ending_of(const Job& job, const float* partial, Before before) {
-    u32 kind = job.kind, rows = job.rows, slices = job.slices, each = job.whole ? 0 : 2, row = this_thread() >> each;
+__device__ __forceinline__ Shape shape_of(const Job& job, const u32& launches) {
+    u32 kind = keep(job.kind), slices = keep(job.slices), whole = keep(job.whole);
     bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
-    u32* out = job.output + job.place + row;
-    const float* parts = partial + (min(row, rows - 1) / 4 * slices + (job.whole ? 0 : this_thread() % 4)) * 4 + row % 4;
-    return {parts, out, kind, row, rows, slices, PRODUCT_THREADS >> each, gated ? job.tiles * slices * 4 : 0, before.bias, before.residual};
+    u32* out = job.output + keep(job.place) + (whole ? this_thread() : this_thread() / 4 + this_thread() % 4 * keep(job.apart));
+    u32 mark = (keep(job.output_mark) + keep(launches) * keep(job.output_step)) & 3;
+    return {out, job.bias, kind, keep(job.rows), slices, whole, mark, gated ? keep(job.tiles) * slices * 4 : 0};
 }
 
-// The end of a product, where all its rows are.
-__device__ __forceinline__ void finish_rows(Ending e, const Job& job, u64* squares, u32 mark) {
+// What a row is added to: the residual, or its bias. Asked for before anything else.
+__device__ __forceinline__ u32 before_of(const Job& job) {
+    u32 kind = job.kind, row = this_thread() >> (job.whole ? 0 : 2);
+    if (row >= job.rows) return 0;
+    if (kind == OP_ADD || (MIXED && kind == OP_MIX)) return load_relaxed(job.output + job.place + row);
+    return job.bias ? __float_as_uint(load_near(job.bias + row)) : 0;
+}
+
+__device__ __forceinline__ Ending ending_of(const Job& job, const float* partial, u32 before) {
+    u32 rows = job.rows, slices = job.slices, whole = job.whole, row = this_thread() >> (whole ? 0 : 2);
+    return {partial + (min(row, rows - 1) / 4 * slices + (whole ? 0 : this_thread() % 4)) * 4 + row % 4, before};
+}
+
+// The end of a product, where all its rows are. Whatever it is, it goes straight through to the first row's result, because all
+// other blocks wait for it: one loop with a branch for each kind took 0.5 us of a phase's 3 (H200, 2026-11-17).
+template <bool GATED, bool RANKED>
+__device__ __forceinline__ void finish_rows(Ending e, Shape s, const Job& job, u64* squares) {
+    bool adds = !GATED && !RANKED && s.kind == OP_ADD;
+    u32 each = s.whole ? 0 : 2, row = this_thread() >> each, step = PRODUCT_THREADS >> each;
+    u32 quarter = s.whole ? 0 : this_thread() % 4, others = s.whole ? 31 : 7;
+    float bias = __uint_as_float(e.before);
     u64 best = 0;
-    bool whole = e.step == PRODUCT_THREADS;
-    u32 quarter = whole ? 0 : this_thread() % 4, others = whole ? 31 : 7;
+    // Few matrices have both.
+    if (adds) bias = s.bias && row < s.rows ? load_near(s.bias + row) : 0.0f;
     // All lanes of a warp take part in the sums of its rows.
+    bool more = (row & ~others) < s.rows;
 #pragma unroll 1
-    while ((e.row & ~others) < e.rows) {
-        float value = 0.0f, up = 0.0f;
-        if (whole) {
-            value += e.parts[0], up += e.parts[e.second];
-        } else if (e.second) {
-            Sums<2> both = collected_rows<2>(e.parts, e.second, e.slices, quarter);
-            value = both.of[0], up = both.of[1];
+    while (more) {
+        constexpr int N = GATED ? 2 : 1;
+        Sums<N> sums;
+        if (s.whole) {
+#pragma unroll
+            for (int n = 0; n < N; n++) sums.of[n] = 0.0f + e.parts[n * s.second];
+        } else if (!GATED && !RANKED && s.slices > 16) {
+            // Down's, whose parts are many.
+            sums = collected_rows<N, 12>(e.parts, 0, s.slices, quarter);
         } else {
-            value = collected_rows<1>(e.parts, 0, e.slices, quarter).of[0];
+            sums = collected_rows<N, 4>(e.parts, s.second, s.slices, quarter);
         }
-        if (e.row < e.rows && quarter == 0) {
-            if (e.second) value = silu(value) * up;
-            else value += e.bias;
-            if (e.kind == OP_ADD) value += settle(e.before, e.out, (mark + 3) & 3);
-            if (e.kind != OP_LOGITS) {
-                put(e.out, value, mark);
-            } else {
-                *(float*)e.out = value;
-                u64 here = candidate(value, e.out - job.output);
-                if (here > best) best = here;
-            }
+        bool own = row < s.rows && (!RANKED || quarter == 0);
+        float value = GATED ? silu(sums.of[0]) * sums.of[N - 1] : sums.of[0] + bias;
+        // Nobody looks again where there is nothing to wait for.
+        if (adds) value += settle(own ? e.before : s.mark + 3, s.out, (s.mark + 3) & 3);
+        if (!RANKED) {
+            // Four lanes that have a row have a copy each.
+            if (own && s.whole) put_copies(s.out, job.apart, value, s.mark);
+            else if (own) put(s.out, value, s.mark);
+        } else if (own) {
+            *(float*)s.out = value;
+            u64 here = candidate(value, s.out - job.output);
+            if (here > best) best = here;
         }
-        e.row += e.step, e.out += e.step, e.parts += e.step * e.slices;
-        if (e.row < e.rows && job.bias) e.bias = load_near(job.bias + e.row);
-        if (e.row < e.rows && e.kind == OP_ADD) e.before = load_relaxed(e.out);
+        row += step;
+        more = (row & ~others) < s.rows;
+        if (more) {
+            s.out += step, e.parts += step * s.slices;
+            bool exists = row < s.rows;
+            if (!GATED && exists && job.bias) bias = load_near(job.bias + row);
+            if (adds && exists) e.before = load_relaxed(s.out);
+        }
     }
-    if (e.kind == OP_LOGITS) note_candidate(best, squares, job.candidates + blockIdx.x);
+    if (RANKED) note_candidate(best, squares, job.candidates + blockIdx.x);
 }
 
 // In `token_experts.cuh`.
@@ -265,19 +295,20 @@ __device__ __forceinline__ void
 finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before, u32 mark);
 
 __device__ __forceinline__ void token_product(const Job& job, const Stretch& stretch, const Room& room, Ring& ring,
-                                              const Choice& choice, u32 launches, u64* times) {
+                                              const Choice& choice, const u32& launches, u64* times) {
     // Whoever called has read where the ring is, and writes that next.
     if (job.tiles == 0) return __syncwarp();
     // What does not depend on the input comes before it.
-    u32 mark = output_mark(job, launches), input = input_mark(job, launches), format = job.format, whole = job.whole;
+    u32 input = input_mark(job, launches), format = job.format, whole = job.whole;
     u32 lane = own_lane();
-    Before before = before_of(job);
+    u32 before = before_of(job);
     Ending ending;
     if (!MIXED) ending = ending_of(job, room.partial, before);
-    Strip strip = strip_of(stretch);
+    Strip strip = strip_of(stretch, lane);
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
-    } else if (!job.norm) prepare_plain(job, input, room.x, times);
+    } else if (MIXED && !job.norm && job.waits) prepare_plain<200>(job, input, room.x, times);
+    else if (!job.norm) prepare_plain<0>(job, input, room.x, times);
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
 #endif
@@ -288,9 +319,13 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else stream<F>(strip, lane, room.x, room.partial, ring)
     FOR_FORMAT(format, WORK)
 #undef WORK
+    // Experts have more columns in registers.
+    if (MIXED) ending = ending_of(job, room.partial, before);
+    Shape shape = shape_of(job, launches);
     together();
     note(times, 4);
-    if (MIXED) ending = ending_of(job, room.partial, before);
-    if (MIXED && ending.kind == OP_MIX) finish_mix(job, room.partial, choice, before.residual, mark);
-    else finish_rows(ending, job, (u64*)room.squares, mark);
+    if (MIXED && shape.kind == OP_MIX) finish_mix(job, room.partial, choice, before, shape.mark);
+    else if (shape.second) finish_rows<true, false>(ending, shape, job, (u64*)room.squares);
+    else if (shape.kind == OP_LOGITS) finish_rows<false, true>(ending, shape, job, (u64*)room.squares);
+    else finish_rows<false, false>(ending, shape, job, (u64*)room.squares);
 }

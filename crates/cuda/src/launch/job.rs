@@ -65,6 +65,10 @@ pub(super) struct JobBlock {
     pub slot: u32,
     pub chooses: u32,
     pub whole: u32,
+    pub phase: u32,
+    pub turn: u32,
+    pub apart: u32,
+    pub waits: u32,
     pub padding: u32,
 }
 

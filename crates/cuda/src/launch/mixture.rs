@@ -4,7 +4,7 @@
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
-use super::script::{INPUT_BYTES, Mark, Script, Work};
+use super::script::{INPUT_BYTES, INPUT_PADDING, Mark, Script, Work};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -224,7 +224,7 @@ fn shared_bytes(blocks: u32, columns: u32, width: u32, used: u32) -> (usize, usi
     let tiles = |rows: usize, blocks: usize| rows.div_ceil(pack::TILE_ROWS).div_ceil(blocks);
     let gate = 2 * tiles(width, (blocks / used).max(1)) * supers * 16;
     let mix = used * tiles(columns, blocks) * (each + 1) * 16;
-    (supers.max(used * each) * INPUT_BYTES, gate.max(mix))
+    (supers.max(used * each) * INPUT_BYTES + INPUT_PADDING, gate.max(mix))
 }
 
 #[cfg(test)]

@@ -178,8 +178,8 @@ impl Plan {
         Plan { supers, slices, blocks, places, chunk_bytes, with_norm, spared: 0 }
     }
 
-    /// Leaves the first blocks of a program without work where no other gets more tiles for it: they wait for the keys and
-    /// values of attention meanwhile, which everybody else waits for next.
+    /// Leaves the first blocks of a program without work where no other gets more than an eighth more tiles for it: they wait for
+    /// the keys and values of attention meanwhile, which everybody else waits for next, and longer than for a tile.
     fn spare(&mut self, attending: usize, parts: &[Part<'_>], multiprocessors: usize) {
         let tiles: Vec<usize> = parts.iter().map(|part| part.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
         let bytes: Vec<usize> = parts.iter().map(|part| part.matrix.bytes()).collect();
@@ -188,8 +188,8 @@ impl Plan {
             return;
         }
         let (blocks, places) = cut(&tiles, &bytes, left);
-        if places <= self.places {
-            (self.blocks, self.spared) = (blocks, attending);
+        if 8 * places <= 9 * self.places {
+            (self.blocks, self.places, self.spared) = (blocks, places, attending);
         }
     }
 

@@ -108,8 +108,7 @@ impl Kernels {
         script.finish();
         let (count, blocks) = (script.phases.len(), self.device.facts().multiprocessors);
         let ops: Vec<u8> = script.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
-        let parts = (0..blocks).flat_map(|block| script.phases.iter().map(move |phase| phase.on_block(block)));
-        let (jobs, stretches): (Vec<_>, Vec<_>) = parts.unzip();
+        let (jobs, stretches): (Vec<_>, Vec<_>) = (0..blocks).flat_map(|block| script.on_block(block)).unzip();
         if !script.keeps_up(blocks) {
             return Err(Error::Unsupported("a program of a model this narrow".to_owned()));
         }

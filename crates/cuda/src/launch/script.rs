@@ -6,7 +6,7 @@
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share, uneven_share};
 use super::mixture::{Ends, Mixture};
-use super::{KernelsOptions, SPLITS};
+use super::{KernelsOptions, SPLITS, products};
 use crate::arguments::*;
 use crate::blocks::*;
 use crate::error::Error;
@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Bytes of a quantised super-block of input, with its facts.
 pub(super) const INPUT_BYTES: usize = 256 + 8 * 16;
+/// A part of a tile may have fewer super-blocks than fit one; then a lane reads past the last.
+pub(super) const INPUT_PADDING: usize = 3 * 8 * 16;
 /// Bytes of parameters of a phase that is no product.
 const OP_BYTES: usize = 208;
 
@@ -31,7 +33,12 @@ pub(super) struct Handed {
     /// The vector of floats it stands for.
     plain: u64,
     len: usize,
+    /// From one copy to the next.
+    apart: u32,
 }
+
+/// Copies of a vector, so that not all blocks read the same; see `kernels/handed.cuh`.
+const COPIES: usize = 4;
 
 /// Which writing of which vector.
 #[derive(Clone, Copy, Default)]
@@ -42,6 +49,8 @@ pub(super) struct Mark {
     write: u32,
     /// Writes of a whole launch, known when the script is finished.
     step: u32,
+    /// From one copy to the next.
+    apart: u32,
 }
 
 /// One phase.
@@ -147,7 +156,7 @@ impl Script {
         if kind != LOGITS {
             output = self.write(&mut params.output, params.output_stride as usize)?;
         }
-        self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES);
+        self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES + INPUT_PADDING);
         self.partial_bytes = self.partial_bytes.max(partial_bytes);
         if params.norm != 0 {
             self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
@@ -160,7 +169,7 @@ impl Script {
     pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
         let KernelsOptions { head, heads, .. } = self.options;
         let input = self.read(&mut params.heads.rows)?;
-        let output = self.write(&mut params.output, heads * head)?;
+        let output = self.write_copies(&mut params.output, heads * head, 1)?;
         if self.partial.is_none() {
             self.partial = Some(Buffer::zeroed(&self.device, heads * SPLITS * (head + 2))?);
         }
@@ -189,7 +198,8 @@ impl Script {
         }
         for phase in &mut self.phases {
             for mark in [&mut phase.input, &mut phase.output] {
-                mark.step = self.vectors.get(&mark.plain).map_or(0, |vector| vector.writes);
+                let vector = self.vectors.get(&mark.plain);
+                (mark.step, mark.apart) = vector.map_or((0, 0), |vector| (vector.writes, vector.apart));
             }
         }
         self.known = self.phases.len() as u32;
@@ -207,6 +217,25 @@ impl Script {
         gates.all(|phase| (0..blocks).all(|block| phase.on_block(block).0.tiles > 0))
     }
 
+    /// What all phases are for one block. Norms come one after the other, in two rounds that take turns.
+    pub fn on_block(&self, block: u32) -> Vec<(JobBlock, StretchBlock)> {
+        let mut norms = 0;
+        let numbered = self.phases.iter().enumerate().map(|(i, phase)| {
+            let (job, stretch) = phase.on_block(block);
+            let brought = job.norm != 0 && job.supers as usize <= products::WARPS;
+            let turn = norms % 2;
+            norms += u32::from(brought);
+            let input = match job.input {
+                0 => 0,
+                first => first + 4 * u64::from(block % COPIES as u32 * phase.input.apart),
+            };
+            // Only what attention leaves has no copies.
+            let waits = u32::from(phase.input.apart == 0);
+            (JobBlock { phase: i as u32, turn, input, apart: phase.output.apart, waits, ..job }, stretch)
+        });
+        numbered.collect()
+    }
+
     /// Room for the scores of all experts of a layer.
     pub(super) fn scores(&mut self) -> Result<u64, Error> {
         if self.scores.is_none() {
@@ -219,23 +248,30 @@ impl Script {
     pub(super) fn read(&mut self, vector: &mut u64) -> Result<Mark, Error> {
         let found = self.vectors.get(vector);
         let found = found.ok_or_else(|| Error::Unsupported("a program that reads what it did not write".to_owned()))?;
-        let mark = Mark { plain: found.plain, write: found.writes, step: 0 };
+        let mark = Mark { plain: found.plain, write: found.writes, ..Mark::default() };
         *vector = found.values.all().address;
         Ok(mark)
     }
 
     /// The twin of a vector that this phase writes.
     pub(super) fn write(&mut self, vector: &mut u64, len: usize) -> Result<Mark, Error> {
+        self.write_copies(vector, len, COPIES)
+    }
+
+    /// The same with so many copies.
+    fn write_copies(&mut self, vector: &mut u64, len: usize, copies: usize) -> Result<Mark, Error> {
         let (plain, this) = (*vector, self.phases.len() as u32 + 1);
         if !self.vectors.contains_key(&plain) {
-            let values = Buffer::zeroed(&self.device, len.next_multiple_of(pack::CHUNK_COLUMNS))?;
-            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len });
+            let each = len.next_multiple_of(pack::CHUNK_COLUMNS);
+            let values = Buffer::zeroed(&self.device, copies * each)?;
+            let apart = if copies == 1 { 0 } else { each as u32 };
+            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len, apart });
         }
         let found = self.vectors.get_mut(&plain).expect("it was just inserted where it was missing");
         assert_eq!(found.len, len, "a vector keeps its length");
         (found.writes, found.written_by) = (found.writes + 1, this);
         *vector = found.values.all().address;
-        Ok(Mark { plain, write: found.writes, step: 0 })
+        Ok(Mark { plain, write: found.writes, ..Mark::default() })
     }
 
     fn add<P>(&mut self, kind: u32, input: Mark, output: Mark, params: &P, arguments: Arguments) {
