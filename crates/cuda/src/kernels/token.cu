@@ -101,7 +101,7 @@ __device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters,
 // with those of matrices, and the warps that compute with what comes between two phases.
 __device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32 brought, float* norm) {
     const Job* jobs = p.jobs + (u64)blockIdx.x * p.count;
-    u32 lane = own_lane(), before = 0;
+    u32 lane = own_lane(), before = 0u - ENTRIES;
     for (u32 i = 0; i < p.count; i++) {
         Entry& e = entries[i % ENTRIES];
         barrier_wait(shared_address(&e.empty), (i / ENTRIES & 1) ^ 1);

@@ -300,14 +300,13 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     if (job.tiles == 0) return __syncwarp();
     // What does not depend on the input comes before it.
     u32 input = input_mark(job, launches), format = job.format, whole = job.whole;
-    u32 lane = own_lane();
-    u32 before = before_of(job);
+    u32 lane = own_lane(), before = before_of(job);
     Ending ending;
     if (!MIXED) ending = ending_of(job, room.partial, before);
     Strip strip = strip_of(stretch, lane);
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
-    } else if (MIXED && !job.norm && job.waits) prepare_plain<200>(job, input, room.x, times);
+    } else if (MIXED && !job.norm && job.waits) prepare_plain<200>(job, input, room.x, times);  // See `settle_8`.
     else if (!job.norm) prepare_plain<0>(job, input, room.x, times);
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
