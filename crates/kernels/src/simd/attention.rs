@@ -123,7 +123,8 @@ unsafe fn span_of<V: Vector, const R: usize>(s: &Span<'_>, partials: &mut [f32])
 /// Blocks of a sequence lie apart, so the hardware does not foresee the next one: each column asks for a line of keys and one
 /// of values of the blocks in `fetched`, which is all of them by the end. Into the second-level cache: at 4,096 positions of
 /// the 1.5B on two Genoa cores a token's attention took 6.8 ms without, 9.4 ms into the first level, 4.5 ms into the second
-/// (4.2 ms when nothing comes from memory).
+/// (4.2 ms when nothing comes from memory). Asking for the next matrices too, two lines with each column, made tokens there 6 % slower
+/// (two Zen 3 cores, 2026-11-17).
 #[inline(always)]
 unsafe fn score_block<V: Vector, const R: usize>(
     layout: &KvLayout,
