@@ -18,6 +18,7 @@ const COMMON: &str = include_str!("kernels/common.cuh");
 const FORMATS: &str = include_str!("kernels/formats.cuh");
 const HEADS: &str = include_str!("kernels/heads.cuh");
 const PRODUCT: &str = include_str!("kernels/product.cuh");
+const KEPT: &str = include_str!("kernels/kept.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
 const UNITS: &str = include_str!("kernels/units.cuh");
@@ -93,7 +94,7 @@ impl Source {
             Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
             Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
             Source::Floats => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/floats.cu")],
-            Source::Attention => &[PTX, COMMON, HEADS, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Attention => &[PTX, COMMON, HEADS, KEPT, ATTENTION, include_str!("kernels/attention.cu")],
             Source::Heads => &[PTX, COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => {
                 &[PTX, COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
@@ -106,6 +107,7 @@ impl Source {
                 FORMATS,
                 PRODUCT,
                 HEADS,
+                KEPT,
                 ATTENTION,
                 ROWS,
                 ROUTE,

@@ -140,7 +140,7 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
             if (own + UNIT >= span.length) {
                 patch_keys(taken.keys[0], own, span.length - 1, shared.fresh, lane);
                 patch_keys(taken.keys[1], own + 8, span.length - 1, shared.fresh, lane);
-                patch_scales(taken.scales, own, span.length - 1, shared, true, lane);
+                patch_scales(taken.scales, own, span.length - 1, shared.fresh_scales, lane);
             }
             score(shared, taken.keys, taken.scales, own, span.length, lane, scores);
         }
