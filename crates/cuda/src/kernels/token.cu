@@ -55,6 +55,7 @@ struct Entry {
 };
 #define ENTRIES 4
 #define ENTRY_FULL (u32)(sizeof(Op) + sizeof(Job))
+#define ENTRY_EMPTY (ENTRY_FULL + 8)
 #define ENTRY_COPIES (ENTRY_FULL / 16)
 static_assert(ENTRY_COPIES <= WARP, "a warp copies a description");
 
@@ -222,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         note(times, 5);
         phase = keep(e.job.phase) + 1;
         __syncwarp();
-        if (own_lane() == 0) barrier_arrive(at + ENTRY_FULL + 8);
+        if (own_lane() == 0) barrier_arrive(at + ENTRY_EMPTY);
         if (phase == p.count) break;
         at = anew(phase % ENTRIES ? at + sizeof(Entry) : at - (ENTRIES - 1) * sizeof(Entry));
     }

@@ -221,8 +221,7 @@ __device__ __forceinline__ Shape shape_of(const Job& job, const u32& launches) {
     u32 kind = keep(job.kind), slices = keep(job.slices), whole = keep(job.whole);
     bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
     u32* out = job.output + keep(job.place) + (whole ? this_thread() : this_thread() / 4 + this_thread() % 4 * keep(job.apart));
-    u32 mark = (keep(job.output_mark) + keep(launches) * keep(job.output_step)) & 3;
-    return {out, job.bias, kind, keep(job.rows), slices, whole, mark, gated ? keep(job.tiles) * slices * 4 : 0};
+    return {out, job.bias, kind, keep(job.rows), slices, whole, output_mark(job, keep(launches)), gated ? keep(job.tiles) * slices * 4 : 0};
 }
 
 // What a row is added to: the residual, or its bias. Asked for before anything else.

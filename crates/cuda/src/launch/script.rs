@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Bytes of a quantised super-block of input, with its facts.
 pub(super) const INPUT_BYTES: usize = 256 + 8 * 16;
-/// A part of a tile may have fewer super-blocks than fit one; then a lane reads past the last.
+/// A part of a tile may have up to three super-blocks fewer than fit one; then a lane reads the facts of as many past the last.
 pub(super) const INPUT_PADDING: usize = 3 * 8 * 16;
 /// Bytes of parameters of a phase that is no product.
 const OP_BYTES: usize = 208;
