@@ -127,7 +127,7 @@ impl KernelsOptions {
             Source::Heads | Source::Flash => vec![head, kept],
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
-                formats.extend(job::Ring::new(self.experts).definitions());
+                formats.extend(job::Ring::new(self.experts).definitions(self.columns));
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 // What a model has no use for costs the others registers and room in the instruction cache.
                 formats.push(format!("MIXED={}", u32::from(self.experts)));

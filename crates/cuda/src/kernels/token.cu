@@ -136,20 +136,21 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     __shared__ __align__(16) float squares[32];
     __shared__ Cache cache;
     __shared__ Saved saved[PRODUCT_WARPS];
+    __shared__ __align__(8) u64 full[DEPTH];
     __shared__ Choice choice;
     __shared__ __align__(8) u64 brought;
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
     }
-    if (own < PRODUCT_WARPS * DEPTH) {
-        barrier_init(shared_address(saved[own / DEPTH].full + own % DEPTH), 1);
-        if (own < PRODUCT_WARPS) saved[own].released = 0;
+    if (own < PRODUCT_WARPS) saved[own].released = 0;
+    if (own < DEPTH) {
+        barrier_init(shared_address(full + own), 1);
     } else if (own == PRODUCT_THREADS) {
         choice.known = p.known, barrier_init(shared_address(&cache.placed), 1), barrier_init(shared_address(&brought), 1);
-    } else if (own - PRODUCT_WARPS * DEPTH < ENTRIES) {
-        u32 i = own - PRODUCT_WARPS * DEPTH;
-        barrier_init(shared_address(&entries[i].full), 1), barrier_init(shared_address(&entries[i].empty), PRODUCT_WARPS);
+    } else if (own - DEPTH < ENTRIES) {
+        Entry& e = entries[own - DEPTH];
+        barrier_init(shared_address(&e.full), 1), barrier_init(shared_address(&e.empty), PRODUCT_WARPS);
     }
     barriers_ready();
     copies_commit();
@@ -158,12 +159,11 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     if (warp >= PRODUCT_WARPS) {
         fewer_registers<32>();
         // Nothing that is fetched depends on the step before.
-        u32 feeder = warp - PRODUCT_WARPS;
-        if (feeder < WEIGHT_FEEDERS) {
-            u32 data = shared_address(shared + p.ring_offset);
-            u32 known = shared_address(&choice.known);
-            feed(feeder, stretches_at(shared, p), p.count, known, cache, data, saved);
-        } else {
+        if (warp == PRODUCT_WARPS) {
+            u32 released = shared_address(&saved[own_lane() % PRODUCT_WARPS].released);
+            Feeder feeder = {shared_address(shared + p.ring_offset), shared_address(full), released, 0};
+            feed(feeder, stretches_at(shared, p), p.count, shared_address(&choice.known), cache);
+        } else if (warp == PRODUCT_WARPS + 1) {
             feed_entries(p, entries, shared_address(&brought), (float*)(shared + p.norm_offset));
         }
         return;
@@ -197,15 +197,14 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
                 together();
                 token_choose(e.job, e.op.mixture, choice, stretches_at(shared, p) + phase, launches * p.count + phase, times);
             }
-            const u8* data = shared + p.ring_offset + this_thread() / WARP * DEPTH * SLOT_BYTES;
-            Ring ring = ring_at(data, shared_address(mine.full), shared_address(&mine.released), mine.taken);
+            Ring ring = {shared + p.ring_offset, anew(shared_address(full)), shared_address(&mine.released), mine.taken};
             token_product(e.job, stretches_at(shared, p)[phase], room, ring, choice, mine.launches, times);
-            if (own_lane() == 0) mine.taken = ring_taken(ring);
+            if (own_lane() == 0) mine.taken = ring.taken;
         } else if (MIXED && kind == OP_ROUTE) {
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
-            Rings rings = {shared + p.ring_offset, shared_address(saved[0].full), shared_address(&saved[0].released)};
+            Rings rings = {shared + p.ring_offset, shared_address(full)};
             token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, rings, saved, p.count, times);
         } else if (kind == OP_EMBED) {
             for (u32 copy = blockIdx.x; copy < COPIES; copy += gridDim.x) {

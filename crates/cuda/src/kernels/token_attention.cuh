@@ -119,7 +119,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
             if (c == 0) put_tagged(to, g.largest, tag), put_tagged(to + 1, g.total, tag);
         }
     }
-    finish_kept(rings, saved);
+    finish_kept(span, saved);
     note(times, 4);
     // What follows writes no further than where the queries were, and nobody reads those any more; merging writes over sums.
     if (span.splits == 1) return;

@@ -38,41 +38,50 @@ __device__ __forceinline__ void tell_place(Cache& cache) {
     barrier_arrive(shared_address(&cache.placed));
 }
 
-// `tile` counts a warp's keys and values, sixteen and sixteen.
-__device__ __forceinline__ bool next_kept(Feeder& f, u32 warp, const Stretch& s, const Cache& cache) {
+// Stages of keys and of values, by turns: sixteen positions of each warp that has them.
+__device__ __forceinline__ void feed_kept(Feeder& f, const Stretch& s, const Cache& cache) {
     barrier_wait(shared_address(&cache.placed), 0);
-    u32 position = cache.span.start + f.units.tile / 2 * CHUNK_MIN + warp * UNIT;
-    if (blockIdx.x >= cache.items || position >= cache.span.end) return false;
-    u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
-    u32 block = block_at(cache.table, cache.near, cache.span, position);
-    f.from = s.weights + block * cache.block_bytes + f.units.tile % 2 * cache.side_bytes + row * (UNIT_BYTES / UNIT);
-    f.left = f.stage = UNIT_BYTES, f.slots = KEPT_SLOTS, f.units.tile++;
-    return true;
+    u32 end = cache.span.end, lane = own_lane();
+    if (blockIdx.x >= cache.items) return;
+#pragma unroll 1
+    for (u32 first = cache.span.start; first < end; first += CHUNK_MIN) {
+        u32 have = min((u32)ATTENTION_WARPS, (end - first + UNIT - 1) / UNIT), position = first + lane * UNIT;
+        const u8* from = s.weights;
+        if (lane < have) {
+            u32 row = cache.span.kv_head * KV_BLOCK + position % KV_BLOCK;
+            from += block_at(cache.table, cache.near, cache.span, position) * cache.block_bytes + row * (UNIT_BYTES / UNIT);
+        }
+#pragma unroll 1
+        for (u32 side = 0; side < 2; side++, from += cache.side_bytes) {
+            Coming c = make_room<KEPT_SLOTS>(f, have * UNIT_BYTES);
+            if (lane < have) fetch(c.to + lane * KEPT_SLOTS * SLOT_BYTES, from, UNIT_BYTES, c.barrier, pass_through());
+        }
+    }
 }
 
-// All warps' rings.
+// The ring, as all warps see it.
 struct Rings {
     const u8* data;
-    u32 full, released;
+    u32 full;
 };
 
-// Where a warp's stage is that begins with this slot.
+// Where a warp's part of a stage is that begins with this slot.
 __device__ __forceinline__ Element* kept_at(const Rings& rings, u32 warp, u32 slot) {
-    return (Element*)(rings.data + (warp * DEPTH + slot % DEPTH) * SLOT_BYTES);
+    return (Element*)(rings.data + slot % DEPTH * STAGE_BYTES + warp * KEPT_SLOTS * SLOT_BYTES);
 }
 
 // The same, when it is there.
 __device__ __forceinline__ Element* kept_stage(const Rings& rings, u32 warp, u32 slot) {
-    barrier_wait(rings.full + warp * (u32)sizeof(Saved) + slot % DEPTH * 8, slot / DEPTH & 1);
+    barrier_wait(rings.full + slot % DEPTH * 8, slot / DEPTH & 1);
     return kept_at(rings, warp, slot);
 }
 
 // This warp's keys or values have been read by whoever reads them.
-__device__ __forceinline__ void let_go(const Rings& rings, Saved& saved) {
+__device__ __forceinline__ void let_go(Saved& saved) {
     __syncwarp();
     if (own_lane() == 0) {
         saved.held += KEPT_SLOTS;
-        store_after_reads(rings.released + this_thread() / WARP * (u32)sizeof(Saved), saved.held % (2 * DEPTH));
+        store_after_reads(shared_address(&saved.released), saved.held);
     }
     __syncwarp();
 }
@@ -88,18 +97,36 @@ __device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
     load_scales<FromShared>(rows, this_thread() % WARP, 0, taken.scales);
-    let_go(rings, saved);
+    let_go(saved);
+}
+
+// Where this block's stages begin and end.
+__device__ __forceinline__ u32 kept_begin(u32 taken) {
+    return taken + ring_gap(taken, KEPT_SLOTS);
+}
+
+__device__ __forceinline__ u32 kept_end(const Span& span, u32 begin) {
+    return begin + (span.end - span.start + CHUNK_MIN - 1) / CHUNK_MIN * 2 * KEPT_SLOTS;
+}
+
+// This warp reads no more of them.
+__device__ __forceinline__ void let_all_go(const Span& span, Saved& saved) {
+    __syncwarp();
+    if (own_lane() == 0) {
+        saved.held = kept_end(span, saved.taken);
+        store_after_reads(shared_address(&saved.released), saved.held);
+    }
+    __syncwarp();
 }
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
-// From here on `taken` is where the first stage begins, for the other warps to see after a barrier.
+// From here on `taken` is where the first stage begins.
 __device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, Taken& taken) {
-    u32 warp = this_thread() / WARP, begin = saved.taken + ring_gap(saved.taken, KEPT_SLOTS);
-    bool has = span.start + warp * UNIT < span.end;
+    u32 warp = this_thread() / WARP, begin = kept_begin(saved.taken);
     __syncwarp();
-    if (own_lane() == 0) saved.held = saved.taken = has ? begin : saved.taken;
+    if (own_lane() == 0) saved.held = saved.taken = begin;
     __syncwarp();
-    if (!has) return;
+    if (span.start + warp * UNIT >= span.end) return let_all_go(span, saved);
     take_keys(rings, saved, begin, taken);
     kept_stage(rings, warp, begin + KEPT_SLOTS);
 }
@@ -155,19 +182,17 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
             if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
             sum_values(values, shared.weights[pass & 1][quad + k][lane], r);
         }
-        if (first + CHUNK_MIN >= span.end) break;
+        if (span.start + skipped / (2 * KEPT_SLOTS) * CHUNK_MIN + CHUNK_MIN >= span.end) break;
         quad_together();
-        let_go(rings, all[warp]);
+        let_go(all[warp]);
     }
     return r;
 }
 
 // After a barrier: the last values may go. Some were written into, which comes before what the copy engine puts there.
-__device__ __forceinline__ void finish_kept(const Rings& rings, Saved& saved) {
+__device__ __forceinline__ void finish_kept(const Span& span, Saved& saved) {
     order_copy_engine();
-    // Where this warp had some of the last positions.
-    if ((saved.held - saved.taken) / KEPT_SLOTS % 2) let_go(rings, saved);
-    __syncwarp();
-    if (own_lane() == 0) saved.taken = saved.held % (2 * DEPTH);
+    let_all_go(span, saved);
+    if (own_lane() == 0) saved.taken = saved.held;
     __syncwarp();
 }

@@ -94,26 +94,30 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 }
 #endif
 
-// Quantises a row as it is. The next super-block is on its way while one is worked on. Ends with a barrier.
+// Quantises a row as it is. While one super-block is worked on the next AHEAD are on their way: what was looked at long before it was
+// there is looked at again, and after that a look would be waited for in every turn. Ends with a barrier.
 template <int PAUSE>
 __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x, u64* times) {
     constexpr u32 STEP = PRODUCT_WARPS * SUPER;
     u32 lane = own_lane(), supers = job.supers, columns = job.columns, item = this_thread() / WARP;
     u32 at = item * SUPER + lane * 8;
     const u32* own = job.input + at;
-    Eight seen = {};
-    if (at < columns) seen = look_8(own);
+    Eight seen[AHEAD + 1] = {};
+#pragma unroll
+    for (u32 i = 0; i < AHEAD; i++) {
+        if (at + i * STEP < columns) seen[i] = look_8(own + i * STEP);
+    }
     note(times, 1);
 #pragma unroll 1
     for (; item < supers; item += PRODUCT_WARPS, at += STEP, own += STEP) {
-        Eight next = {};
-        if (at + STEP < columns) next = look_8(own + STEP);
+        if (at + AHEAD * STEP < columns) seen[AHEAD] = look_8(own + AHEAD * STEP);
         float v[8] = {};
-        if (at < columns) settle_8<PAUSE>(seen, own, mark, v);
+        if (at < columns) settle_8<PAUSE>(seen[0], own, mark, v);
         __syncwarp();
         note(times, 2);
         store_super(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8);
-        seen = next;
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) seen[i] = seen[i + 1];
     }
     together();
 }

@@ -39,17 +39,16 @@ struct Job {
     u32 turn;              // Which of two rounds its norm comes in.
     u32 apart;             // From one copy of the output to the next.
     u32 waits;             // Its input is attention's result, which takes its time.
-    u32 padding;
+    u32 stages;            // In which its weights come.
 };
 
 // What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler
 // keeps outside of them goes to memory, and 512 threads' worth of that does not fit the first-level cache.
 struct Saved {
     u32 launches;          // before this one
-    u32 taken;             // Slots of the ring, modulo two rounds.
+    u32 taken;             // Slots of the ring, ever; the same for all warps where a phase begins.
     u32 held;              // Attention: slots that may be filled again, from the same beginning.
     u32 released;          // Slots that the feeder may fill again, as it is told.
-    u64 full[DEPTH];       // A barrier for each slot.
 };
 
 // Reads again, so that nothing is kept.

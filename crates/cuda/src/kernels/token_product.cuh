@@ -16,16 +16,30 @@ __device__ __forceinline__ Columns columns_at(const i8* quants, const i8* facts)
     return {*(const uint4*)quants, *(const uint4*)(quants + 128), __uint_as_float(f.x), __uint_as_float(f.y), f.z};
 }
 
-// A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit.
+// Where a lane finds what it has of a chunk of four bits, from its row's header on. Kept in registers: worked out for every stage
+// it was a tenth of all instructions.
+struct Spots {
+    u32 words, low, high, shift;
+};
+
+__device__ __forceinline__ u32 header_of(u32 lane) {
+    return lane / 8 * 16;
+}
+
+__device__ __forceinline__ Spots spots_of(u32 lane) {
+    u32 j = lane % 8;
+    return {anew(Layout<Q4_K>::header + lane * 16 - header_of(lane)), anew(4 + j), anew(12 + j / 2), anew(2 + j % 2 * 28)};
+}
+
+// A lane's share of a chunk, 32 columns of one row, added to what was before. The same as `advance`, bit for bit. `chunk` is where
+// its row's header is if there are four bits.
 template <int F>
-__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Columns& x, float before) {
+__device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Spots& at, const Columns& x, float before) {
     typedef Layout<F> L;
     uint4 a = x.low, c = x.high;
     if (F == Q4_K) {
-        uint4 w = *(const uint4*)(chunk + L::header + lane * 16);
-        u32 j = lane % 8;
-        const u8* header = chunk + lane / 8 * 16;
-        u32 d = *(const u32*)header, low = header[4 + j], high = header[12 + j / 2];
+        uint4 w = *(const uint4*)(chunk + at.words);
+        u32 d = *(const u32*)chunk, low = chunk[at.low], high = chunk[at.high];
         // Dividing a sum by sixteen is cheaper than shifting every word.
         int first = __dp4a((int)(w.x & 0x0f0f0f0f), (int)a.x, 0);
         int second = dp4a_unsigned(w.x & 0xf0f0f0f0, c.x, 0);
@@ -37,7 +51,7 @@ __device__ __forceinline__ float chunk_sum(const u8* chunk, u32 lane, const Colu
         second = dp4a_unsigned(w.w & 0xf0f0f0f0, c.w, second);
         // Below 2^22, so added to the bits of 1.5 * 2^23 it is added to its value.
         int whole = (int)(low & 63) * (first + (second >> 4)) + 0x4b400000;
-        u32 min = (__funnelshift_l(high, high, 2 + j % 2 * 28) & 0x3c) | low >> 6;
+        u32 min = (__funnelshift_l(high, high, at.shift) & 0x3c) | low >> 6;
         float d_min = half_to_float((u16)(d >> 16));
         float m = -__fmul_rn(d_min, __uint_as_float(min | 0x4b400000) - 12582912.0f);
         float term = __fmul_rn(half_to_float((u16)d), __int_as_float(whole) - 12582912.0f);
@@ -69,63 +83,72 @@ __device__ __forceinline__ float deal_out(const float* v, u32 lane) {
     return mine + __shfl_xor_sync(FULL, mine, 4);
 }
 
-// A warp's share of a product, worked out while its input is on its way: what comes after the input is there is waited for by
-// all other blocks. The compiler would put it off.
+// A warp's share of a product, or of one of its rounds, worked out while its input is on its way: what comes after the input is there
+// is waited for by all other blocks. The compiler would put it off.
 struct Strip {
-    Units units;
-    u32 tiles, width, supers;
-    u32 quants, facts;     // Where a lane's first columns stand, from the beginning of the input on,
-    u32 out;               // and its first sum.
+    u32 count;             // Tiles of which it has a part,
+    u32 first;             // the super-block that begins with,
+    u32 place;             // and where the first stands in a stage.
+    u32 quants, facts;     // Where a lane's columns stand, from the beginning of the input on,
+    u32 out, step;         // its first sum, and how far the next is.
 };
 
-__device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane) {
-    Units u = units_of(s, this_thread() / WARP);
-    u32 supers = s.supers, first = u.part * s.width, j = lane % 8;
-    u32 out = (u.tile * supers + first + dealt(lane)) * 4 + lane / 8;
-    return {u, s.tiles, s.width, supers, anew(first * SUPER + j * 16), anew(supers * SUPER + (first * 8 + j) * 16), anew(out)};
+// `round` is one of those in which every warp has a part of every tile, or the last. A warp has a place of its own where tiles are whole.
+__device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane, u32 round) {
+    u32 warp = this_thread() / WARP, supers = s.supers, before = round * PRODUCT_WARPS * s.width, tile = 0, part = warp, group = 1;
+    if (round == s.rounds && s.rest) group = s.group, tile = quotient(warp, s.rest), part -= tile * s.rest;
+    u32 first = before + part * s.width, place = (tile * (supers - before) + part * s.width) * s.chunk, j = lane % 8;
+    u32 count = tile < group ? quotient(max(s.tiles + group - 1, tile) - tile, group) : 0;
+    if (!(s.rounds + s.rest)) first = 0, place = warp * SLOT_BYTES;
+    u32 out = (tile * supers + first + dealt(lane)) * 4 + lane / 8;
+    return {count, first, place, anew(first * SUPER + j * 16), anew(supers * SUPER + (first * 8 + j) * 16), anew(out), anew(group * supers * 4)};
 }
 
-// Works through a warp's tiles and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
+// Works through a warp's parts and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
 // cycles and was no faster: the code is twice as long then.
 template <int F>
-__device__ __forceinline__ void stream(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
+__device__ __forceinline__ void
+stream(Strip s, u32 end, const Stretch& stretch, u32 lane, const Input& x, float* partial, Ring& ring) {
     // A slot has room for no more.
     constexpr u32 MOST = SLOT_BYTES / Layout<F>::chunk < WIDTH ? SLOT_BYTES / Layout<F>::chunk : WIDTH;
-    Units u = s.units;
-    u32 step = u.stride * s.supers * 4, first = u.part * s.width, out = s.out, quants = s.quants, facts = s.facts;
-    if (!MIXED) step = anew(step);
+    Spots spots = spots_of(lane);
+    ring.data += F == Q4_K ? s.place + header_of(lane) : s.place;
 #pragma unroll 1
-    while (u.count) {
-        u32 run = u.stride > 1 ? u.count : min(s.tiles - u.tile, u.count);
-        bool keeps = lane % 8 < 4 && first + dealt(lane) < s.supers && dealt(lane) < s.width;
+    for (u32 round = 1;; round++) {
+        bool keeps = lane % 8 < 4 && s.first + dealt(lane) < stretch.supers && dealt(lane) < stretch.width;
         // Where there are fewer, the columns and the sum of one that is not there are of whatever stands there, and are left.
         Columns columns[MOST];
 #pragma unroll
-        for (u32 i = 0; i < MOST; i++) columns[i] = columns_at(x.quants + quants + i * SUPER, x.quants + facts + i * 128);
-        u.count -= run, u.tile = 0;
+        for (u32 i = 0; i < MOST; i++) columns[i] = columns_at(x.quants + s.quants + i * SUPER, x.quants + s.facts + i * 128);
 #pragma unroll 1
-        for (; run > 0; run--, out += step) {
+        for (; s.count > 0; s.count--, s.out += s.step) {
             const u8* chunk = ring_wait(ring);
             float v[4] = {};
 #pragma unroll
-            for (u32 i = 0; i < MOST; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, columns[i], 0.0f);
+            for (u32 i = 0; i < MOST; i++) v[i] = chunk_sum<F>(chunk + i * Layout<F>::chunk, lane, spots, columns[i], 0.0f);
             float mine = deal_out(v, lane);
-            if (keeps) partial[out] = mine;
-            ring_next<1>(ring, lane);
+            if (keeps) partial[s.out] = mine;
+            ring_next(ring, 1, lane);
         }
-        first += s.width, quants += s.width * SUPER, facts += s.width * 128;
-        out = (first + dealt(lane)) * 4 + lane / 8;
+        if (ring.taken == end || round > stretch.rounds) break;
+        ring.data -= s.place;
+        s = strip_of(stretch, lane, round);
+        ring.data += s.place;
     }
+    // Others may have parts in the last stage.
+    ring_next(ring, end - ring.taken, lane);
 }
 
 // The same for tiles that one warp has whole: a sum per tile and row.
 template <int F>
-__device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Input& x, float* partial, Ring& ring) {
-    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = WHOLE_SLOTS * SLOT_BYTES / CHUNK;
-    u32 supers = s.supers;
-    if (s.units.count) ring_align<WHOLE_SLOTS>(ring);
+__device__ __forceinline__ void
+stream_whole(const Strip& s, u32 all, const Stretch& stretch, u32 lane, const Input& x, float* partial, Ring& ring) {
+    constexpr u32 CHUNK = Layout<F>::chunk, STAGE = SLOT_BYTES / CHUNK;
+    u32 supers = stretch.supers, tiles = stretch.tiles;
+    Spots spots = spots_of(lane);
+    ring.data += F == Q4_K ? s.place + header_of(lane) : s.place;
 #pragma unroll 1
-    for (u32 tile = s.units.tile; tile < s.tiles; tile += PRODUCT_WARPS) {
+    for (u32 tile = this_thread() / WARP; tile < tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
 #pragma unroll 1
         for (u32 super = 0; super < supers; super += STAGE) {
@@ -134,15 +157,16 @@ __device__ __forceinline__ void stream_whole(const Strip& s, u32 lane, const Inp
 #pragma unroll 3
             for (u32 at = super; at < end; at++, chunk += CHUNK) {
                 const i8* own = x.quants + at * SUPER;
-                sum = chunk_sum<F>(chunk, lane, columns_at(own + s.quants, x.quants + s.facts + at * 128), sum);
+                sum = chunk_sum<F>(chunk, lane, spots, columns_at(own + s.quants, x.quants + s.facts + at * 128), sum);
             }
-            ring_next<WHOLE_SLOTS>(ring, lane);
+            ring_next(ring, 1, lane);
         }
         sum += __shfl_xor_sync(FULL, sum, 1);
         sum += __shfl_xor_sync(FULL, sum, 2);
         sum += __shfl_xor_sync(FULL, sum, 4);
         if (lane % 8 == 0) partial[tile * 4 + lane / 8] = sum;
     }
+    ring_next(ring, all - ring.taken, lane);
 }
 
 // Sums of N rows whose parts stand `apart`: the gate's and up's, or one.
@@ -302,7 +326,8 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     u32 lane = own_lane(), before = before_of(job);
     Ending ending;
     if (!MIXED) ending = ending_of(job, room.partial, before);
-    Strip strip = strip_of(stretch, lane);
+    Strip strip = strip_of(stretch, lane, 0);
+    u32 end = ring.taken + job.stages;
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
     } else if (MIXED && !job.norm && job.waits) prepare_plain<200>(job, input, room.x, times);  // See `settle_8`.
@@ -313,8 +338,8 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else prepare_normed(job, input, room.x, room.squares, room.norm, times);
     note(times, 3);
 #define WORK(F) \
-    if (whole) stream_whole<F>(strip, lane, room.x, room.partial, ring); \
-    else stream<F>(strip, lane, room.x, room.partial, ring)
+    if (whole) stream_whole<F>(strip, end, stretch, lane, room.x, room.partial, ring); \
+    else stream<F>(strip, end, stretch, lane, room.x, room.partial, ring)
     FOR_FORMAT(format, WORK)
 #undef WORK
     // Experts have more columns in registers.

@@ -12,15 +12,15 @@ pub(super) struct Ring {
     pub depth: usize,
     /// Most super-blocks whose columns a warp keeps in registers.
     width: usize,
-    /// Slots of a stage where tiles are added up as a whole.
-    whole_slots: usize,
+    /// Bytes that the copy engine is asked for at once, and where layers are large.
+    pieces: [usize; 2],
 }
 
 impl Ring {
     /// Three chunks of four bits, which is half a row of the 1.5B, or two of six.
-    const DENSE: Ring = Ring { slot_bytes: 1728, depth: 6, width: 3, whole_slots: 2 };
+    const DENSE: Ring = Ring { slot_bytes: 1728, depth: 6, width: 3, pieces: [864, 2560] };
     /// Four chunks of four bits or three of six: half a row of the 30B-A3B, and all of an expert's.
-    const MIXED: Ring = Ring { slot_bytes: 2560, depth: 4, width: 4, whole_slots: 1 };
+    const MIXED: Ring = Ring { slot_bytes: 2560, depth: 4, width: 4, pieces: [1728; 2] };
 
     pub fn new(experts: bool) -> Ring {
         if experts { Ring::MIXED } else { Ring::DENSE }
@@ -31,13 +31,21 @@ impl Ring {
         self.width.min(self.slot_bytes / chunk)
     }
 
-    /// What kernels are compiled with.
-    pub fn definitions(&self) -> [String; 4] {
-        let Ring { slot_bytes, depth, width, whole_slots } = self;
-        [("SLOT_BYTES", slot_bytes), ("DEPTH", depth), ("WIDTH", width), ("WHOLE_SLOTS", whole_slots)]
+    /// What kernels of a model with rows this wide are compiled with.
+    ///
+    /// Memory gives most in pieces of 8 KB, and answers whoever looks for a result soonest where they are small. A layer of the 1.5B
+    /// waits for results, one of the 7B for weights.
+    pub fn definitions(&self, columns: usize) -> [String; 5] {
+        let Ring { slot_bytes, depth, width, pieces } = *self;
+        let large = columns > LARGE_COLUMNS;
+        let (piece, ahead) = (pieces[usize::from(large)], if large { 2 } else { 1 });
+        [("SLOT_BYTES", slot_bytes), ("DEPTH", depth), ("WIDTH", width), ("PIECE", piece), ("AHEAD", ahead)]
             .map(|(name, value)| format!("{name}={value}"))
     }
 }
+
+/// Rows wider than this belong to large layers.
+const LARGE_COLUMNS: usize = 2048;
 
 /// `Job` in `kernels/token_phase.cuh`.
 #[repr(C)]
@@ -69,7 +77,7 @@ pub(super) struct JobBlock {
     pub turn: u32,
     pub apart: u32,
     pub waits: u32,
-    pub padding: u32,
+    pub stages: u32,
 }
 
 /// `Stretch` in `kernels/ring.cuh`.
@@ -83,20 +91,32 @@ pub(super) struct StretchBlock {
     pub supers: u16,
     pub chunk: u16,
     pub width: u16,
-    pub parts: u16,
-    pub groups: u16,
-    pub stage: u16,
+    pub rounds: u16,
+    pub rest: u16,
+    pub group: u16,
 }
 
 impl StretchBlock {
     /// Its tiles in parts of `width` super-blocks, for the warps to share, or as a whole.
-    pub fn deal(&mut self, ring: Ring, supers: usize, width: Option<usize>, chunk: usize) {
-        let slots = if width.is_none() { ring.whole_slots } else { 1 };
-        let width = width.unwrap_or(supers);
-        let parts = supers.div_ceil(width);
-        (self.supers, self.width, self.parts) = (supers as u16, width as u16, parts as u16);
-        self.groups = (products::WARPS / parts) as u16;
-        (self.chunk, self.stage) = (chunk as u16, (slots * ring.slot_bytes / chunk * chunk) as u16);
+    pub fn deal(&mut self, supers: usize, width: Option<usize>, chunk: usize) {
+        let warps = products::WARPS;
+        let parts = width.map_or(0, |width| supers.div_ceil(width));
+        let rounds = if parts > warps { parts / warps } else { 0 };
+        let rest = parts - rounds * warps;
+        (self.supers, self.chunk, self.width) = (supers as u16, chunk as u16, width.unwrap_or(supers) as u16);
+        (self.rounds, self.rest) = (rounds as u16, rest as u16);
+        self.group = warps.checked_div(rest).unwrap_or(0) as u16;
+    }
+
+    /// In how many stages all of it comes.
+    pub fn stages(&self, ring: Ring) -> u32 {
+        let [tiles, supers, chunk, rounds] = [self.tiles, self.supers, self.chunk, self.rounds].map(usize::from);
+        let stages = match (rounds, usize::from(self.group)) {
+            (0, 0) => tiles.div_ceil(products::WARPS) * supers.div_ceil(ring.slot_bytes / chunk),
+            (_, 0) => rounds * tiles,
+            (_, group) => rounds * tiles + tiles.div_ceil(group),
+        };
+        stages as u32
     }
 }
 
@@ -138,13 +158,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_groups_of_warps_where_all_parts_have_one() {
-        // Gate of the 1.5B, its down, and that of the 7B.
+    fn all_parts_have_a_warp() {
+        // Output of the 1.5B, that of the 7B, its down, and one whose parts are just two rounds.
         let ring = Ring::new(false);
-        for (supers, chunk, expected) in [(6, 576, (2, 8, 1728)), (35, 848, (18, 0, 1696)), (74, 848, (37, 0, 1696))] {
+        for (supers, chunk, expected) in
+            [(6, 576, (0, 2, 8, 1)), (14, 576, (0, 5, 3, 3)), (74, 848, (2, 5, 3, 17)), (96, 576, (2, 0, 0, 14))]
+        {
             let mut stretch = StretchBlock { tiles: 7, ..StretchBlock::default() };
-            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
-            assert_eq!((stretch.parts, stretch.groups, stretch.stage), expected, "{supers} super-blocks");
+            stretch.deal(supers, Some(ring.width(chunk)), chunk);
+            assert_eq!(
+                (stretch.rounds, stretch.rest, stretch.group, stretch.stages(ring)),
+                expected,
+                "{supers} super-blocks"
+            );
         }
     }
 

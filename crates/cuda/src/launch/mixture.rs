@@ -190,8 +190,8 @@ impl Mixture {
                 matrix_tiles: gate.count as u16,
                 ..none
             };
-            stretch.deal(ring, supers, Some(ring.width(chunk)), chunk);
-            return (job, stretch);
+            stretch.deal(supers, Some(ring.width(chunk)), chunk);
+            return (JobBlock { stages: stretch.stages(ring), ..job }, stretch);
         }
         (job.tiles, job.rows, job.place) = (down.count, down.count * rows, down.first * rows);
         (job.columns, job.supers, job.slices) = (self.used * self.width, self.used * each, each);
@@ -204,8 +204,8 @@ impl Mixture {
         }
         let weights = self.down + (down.first as usize * each * chunk) as u64;
         let mut stretch = StretchBlock { weights, tiles: down.count as u16, matrix_tiles: 0, ..none };
-        stretch.deal(ring, self.used as usize * each, Some(width), chunk);
-        (job, stretch)
+        stretch.deal(self.used as usize * each, Some(width), chunk);
+        (JobBlock { stages: stretch.stages(ring), ..job }, stretch)
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
     fn a_part_of_the_downs_is_inside_one() {
         for (shape, width, parts) in [(SHAPES[0], 3, 8), (SHAPES[1], 2, 2), ((8, 4, 2048, 1792), 1, 28)] {
             let stretch = parts_of(shape, MIX)[0].1;
-            assert_eq!((stretch.width, stretch.parts), (width, parts), "{shape:?}");
+            assert_eq!((stretch.width, stretch.rounds * 16 + stretch.rest), (width, parts), "{shape:?}");
         }
     }
 }

@@ -115,7 +115,8 @@ impl Kernels {
         let partial_offset = script.input_bytes.next_multiple_of(128);
         let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
         let norm_offset = work.next_multiple_of(128);
-        let stretches_offset = (norm_offset + script.norm_bytes).next_multiple_of(128);
+        let normed = (norm_offset + script.norm_bytes).max(partial_offset + script.normed_partial_bytes);
+        let stretches_offset = normed.next_multiple_of(128);
         let ring_offset = (stretches_offset + count * size_of::<StretchBlock>()).next_multiple_of(128);
         let shared_bytes = ring_offset + token.ring_bytes;
         if shared_bytes > self.device.facts().shared_bytes - FIXED_BYTES {

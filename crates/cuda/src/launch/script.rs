@@ -97,6 +97,8 @@ pub(super) struct Script {
     pub attention_bytes: usize,
     pub input_bytes: usize,
     pub partial_bytes: usize,
+    /// The same after a norm, whose weights are used up then and leave their place to the sums.
+    pub normed_partial_bytes: usize,
     /// Weights of a norm.
     pub norm_bytes: usize,
     pub vectors: HashMap<u64, Handed>,
@@ -120,6 +122,7 @@ impl Script {
             attention_bytes: options.attention_bytes(),
             input_bytes: 0,
             partial_bytes: 0,
+            normed_partial_bytes: 0,
             norm_bytes: 0,
             vectors: HashMap::new(),
             partial: None,
@@ -157,8 +160,10 @@ impl Script {
             output = self.write(&mut params.output, params.output_stride as usize)?;
         }
         self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES + INPUT_PADDING);
-        self.partial_bytes = self.partial_bytes.max(partial_bytes);
-        if params.norm != 0 {
+        if params.norm == 0 {
+            self.partial_bytes = self.partial_bytes.max(partial_bytes);
+        } else {
+            self.normed_partial_bytes = self.normed_partial_bytes.max(partial_bytes);
             self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
         }
         self.kept.extend(arguments.kept);
@@ -358,7 +363,8 @@ impl Phase {
             matrix_tiles: tiles as u16,
             ..StretchBlock::default()
         };
-        stretch.deal(self.ring, p.supers as usize, width, chunk);
+        stretch.deal(p.supers as usize, width, chunk);
+        job.stages = stretch.stages(self.ring);
         job.whole = u32::from(whole);
         (job, stretch)
     }
@@ -405,7 +411,8 @@ mod tests {
                 let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
                 bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
                 assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= Ring::new(false).slot_bytes);
-                assert!(stretch.parts * stretch.width >= stretch.supers && stretch.groups > 0);
+                let parts = stretch.rounds * 16 + stretch.rest;
+                assert!(if slices == 1 { parts == 0 } else { parts * stretch.width >= stretch.supers });
             }
             assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
             for format in [Format::Q4_K, Format::Q6_K] {
