@@ -93,7 +93,8 @@ struct Strip {
     u32 out, step;         // its first sum, and how far the next is.
 };
 
-// `round` is one of those in which every warp has a part of every tile, or the last. A warp has a place of its own where tiles are whole.
+// `round` is one of those in which every warp has a part of every tile, or what is left after them. A warp that has tiles as a whole
+// has a place of its own in a stage.
 __device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane, u32 round) {
     u32 warp = this_thread() / WARP, supers = s.supers, before = round * PRODUCT_WARPS * s.width, tile = 0, part = warp, group = 1;
     if (round == s.rounds && s.rest) group = s.group, tile = quotient(warp, s.rest), part -= tile * s.rest;
@@ -101,7 +102,8 @@ __device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane, u32 round)
     u32 count = tile < group ? quotient(max(s.tiles + group - 1, tile) - tile, group) : 0;
     if (!(s.rounds + s.rest)) first = 0, place = warp * SLOT_BYTES;
     u32 out = (tile * supers + first + dealt(lane)) * 4 + lane / 8;
-    return {count, first, place, anew(first * SUPER + j * 16), anew(supers * SUPER + (first * 8 + j) * 16), anew(out), anew(group * supers * 4)};
+    u32 quants = first * SUPER + j * 16, facts = supers * SUPER + (first * 8 + j) * 16;
+    return {count, first, place, anew(quants), anew(facts), anew(out), anew(group * supers * 4)};
 }
 
 // Works through a warp's parts and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more

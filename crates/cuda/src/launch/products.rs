@@ -267,8 +267,8 @@ mod tests {
             assert!(partial_bytes(places, supers) <= PARTIAL_BYTES_MAX && blocks[0] * places >= tiles);
             blocks[0]
         };
-        assert_eq!([blocks(896, 74, 132), blocks(896, 74, 108), blocks(896, 74, 46)], [132, 216, 138]);
-        assert_eq!([blocks(1280, 108, 132), blocks(1280, 108, 20)], [264, 260]);
+        assert_eq!([blocks(896, 74, 132), blocks(896, 74, 108), blocks(896, 74, 46)], [132, 108, 92]);
+        assert_eq!([blocks(1280, 108, 132), blocks(1280, 108, 20)], [264, 160]);
     }
 
     #[test]
