@@ -1,6 +1,6 @@
 // Keys and values as they are kept: how a lane of attention reads its own of sixteen positions, as the tensor cores want them.
 //
-// They come from memory or through the rings, in halves or in bytes with a scale for each position. The row's own are not in the
+// They come from memory or through the ring, in halves or in bytes with a scale for each position. The row's own are not in the
 // cache yet when they are needed, and what stands past the end of a row may be anything.
 
 // A lane's pieces of eight elements of a key; pieces of four elements in a warp's quarter of a value.

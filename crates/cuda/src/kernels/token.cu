@@ -6,8 +6,8 @@
 // the phases and the next phase's weights fetched at the end of each: 990 us. Here weights do not wait for phases at all
 // (`ring.cuh`), and results are handed on without a counter (`handed.cuh`).
 //
-// Sixteen warps compute. Three more fetch weights for them, and one the descriptions of phases and the weights of norms; those have
-// few registers and leave theirs to the others.
+// Sixteen warps compute. One more fetches weights for them, and one the descriptions of phases and the weights of norms; those have
+// few registers and leave theirs to the others, as do two that end at once, since registers are dealt out to four warps.
 //
 // The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.
 //

@@ -1,4 +1,4 @@
-// Keys and values of earlier positions, which come through the rings like weights: they are known before the step begins, so
+// Keys and values of earlier positions, which come through the ring like weights: they are known before the step begins, so
 // they are on their way while the queries are computed, and the memory is never without something to do.
 //
 // A warp has the keys of sixteen positions, then their values. Its keys it reads alone; the values of four warps are read by all
@@ -32,7 +32,7 @@ __device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
     cache.block_bytes = s.block_bytes, cache.side_bytes = s.kv_heads * (KV_BLOCK / UNIT) * UNIT_BYTES;
 }
 
-// Tells the feeders, after a barrier. What the step before wrote to the cache is there for the copy engine too.
+// Tells the feeder, after a barrier. What the step before wrote to the cache is there for the copy engine too.
 __device__ __forceinline__ void tell_place(Cache& cache) {
     show_copy_engine();
     barrier_arrive(shared_address(&cache.placed));

@@ -4,7 +4,7 @@
 //   experts   every block reads all scores and chooses for itself; then gate, up and silu of its part of one chosen expert
 //   mix       down of all chosen experts for this block's rows, each with its share, added to the residual
 //
-// Which weights are read depends on the choice, so the feeders of the rings stop before `experts` (`known`) and go on from
+// Which weights are read depends on the choice, so the feeder of the ring stops before `experts` (`known`) and goes on from
 // there through `mix` and further the moment the choice is known: the weights of `mix` come while gate and up are computed.
 //
 // Sums and their order are those of `experts.cu` and `settle.cu`, bit for bit.
@@ -29,7 +29,7 @@ struct Choice {
     uint2 list[USED_MAX + 1];     // Expert and ordered score.
     float shares[USED_MAX];
     u32 used;
-    u32 known;                    // Phases before the next choice: for the feeders.
+    u32 known;                    // Phases before the next choice: for the feeder.
     float parts[SCORES_MAX * PRODUCT_WARPS];  // of this block's scores, by super-block
 };
 
@@ -77,7 +77,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     if (warp < supers) store_super(v, lane, job.wide, room.x.quants + warp * SUPER, room.x.facts + warp * 8);
 }
 
-// One warp reads all scores and chooses; then it tells the feeders where the chosen experts' weights are.
+// One warp reads all scores and chooses; then it tells the feeder where the chosen experts' weights are.
 template <int EACH>
 __device__ __forceinline__ void
 choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch, u32 tag, u64* times) {

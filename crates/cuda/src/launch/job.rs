@@ -3,10 +3,10 @@
 use super::products;
 use crate::memory::Plain;
 
-/// How the shared memory of a warp that computes is cut up for the weights it waits for; see `kernels/ring.cuh`.
+/// How shared memory is cut up for the weights that warps wait for; see `kernels/ring.cuh`.
 #[derive(Clone, Copy)]
 pub(super) struct Ring {
-    /// What most stages take.
+    /// A warp's share of a slot.
     pub slot_bytes: usize,
     /// Slots.
     pub depth: usize,
@@ -141,7 +141,7 @@ pub(super) fn share(tiles: u32, own: u32, blocks: u32) -> Tiles {
 }
 
 /// A share where no block has more than an even one rounded up. What that leaves over is spared the first blocks, `light` of them before all others and down to `least`: attention over few positions is theirs,
-/// and their rings hold keys and values meanwhile.
+/// and their ring holds keys and values meanwhile.
 pub(super) fn uneven_share(tiles: u32, blocks: u32, own: u32, light: u32, least: u32) -> Tiles {
     let (each, light) = (tiles.div_ceil(blocks), light.clamp(1, blocks.div_ceil(2)));
     let spared = (each * blocks - tiles) / light;

@@ -21,7 +21,7 @@ pub(super) const PHASES_MAX: usize = 304;
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
 /// Most bytes of partial sums of a block.
 const PARTIAL_BYTES_MAX: usize = 16 << 10;
-/// Threads beside those that compute: three warps fetch weights, one descriptions; registers are dealt out to four warps.
+/// Threads beside those that compute: a warp fetches weights, one descriptions, and registers are dealt out to four warps.
 pub(super) const FEEDERS: usize = 128;
 /// Shared memory the kernel is made for, that of compute capability 9.0.
 pub(super) const SHARED_BYTES: usize = 227 << 10;
