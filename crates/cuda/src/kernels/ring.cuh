@@ -7,7 +7,7 @@
 // bytes, 4 us on an H200.
 //
 // A stage is what all warps work on at a time, a part of a tile each, and these follow each other in memory. When every warp had a
-// ring of its own, filled in pieces of 1,728 bytes as that warp went on, the 7B took 49 us for a layer, and takes 44 now. Reading
+// ring of its own, filled in pieces of 1,728 bytes as that warp went on, a layer of the 7B took 48 us, and takes 45 now. Reading
 // alone, with nothing else running, such pieces come at 2.7 to 4.2 TB/s and 8 KB at a time at 4.6 to 4.7 (H200, 2026-11-17).
 //
 // The ring is DEPTH slots. A stage takes one, or as many as its bytes need, and begins at a multiple of that; slots before it are
