@@ -183,6 +183,15 @@ pub struct Session {
     damaged: usize,
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Closing is not enough while a process that another thread is just starting has the handle too.
+        if let Some((_, file)) = &self.file {
+            let _ = file.unlock();
+        }
+    }
+}
+
 impl Session {
     /// Begins a session in a folder of sessions.
     pub fn create(sessions: &Path, workspace: &Path, model: &str) -> Result<Self, SessionError> {

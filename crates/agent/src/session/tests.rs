@@ -47,6 +47,17 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
+fn a_session_is_free_when_it_ends_even_if_a_child_still_has_the_handle() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = Session::create(folder.path(), Path::new("/work"), "small").unwrap();
+    let id = session.id().to_owned();
+    // What a process that is being started has until it runs.
+    let _inherited = session.file.as_ref().unwrap().1.try_clone().unwrap();
+    drop(session);
+    Session::open(folder.path(), &id).unwrap();
+}
+
+#[test]
 fn a_torn_line_is_cut_and_a_strange_one_passed_over() {
     let folder = tempfile::tempdir().unwrap();
     let mut session = Session::create(folder.path(), Path::new("/"), "m").unwrap();
