@@ -204,8 +204,8 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             u32 mark = input_mark(e.job, launches), tag = launches * p.count + phase + 1;
             token_route(e.job, e.op.mixture, room, choice.parts, mark, tag, times);
         } else if (kind == OP_ATTENTION) {
-            Rings rings = {shared + p.ring_offset, shared_address(full)};
-            token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, rings, saved, p.count, times);
+            WholeRing ring = {shared + p.ring_offset, shared_address(full)};
+            token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, ring, saved, p.count, times);
         } else if (kind == OP_EMBED) {
             for (u32 copy = blockIdx.x; copy < COPIES; copy += gridDim.x) {
                 u32 token = p.embed.tokens[0], mark = output_mark(e.job, launches);

@@ -23,7 +23,7 @@ __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
 
 // Queries ready, the row's own key and value in the cache, in `fresh` and among the first values; as in `attention.cu`.
 __device__ __forceinline__ void
-begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, const Rings& rings, const Saved* all) {
+begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, const WholeRing& ring, const Saved* all) {
     const Span& span = cache.span;
     u32 warp = this_thread() / WARP, position = span.length - 1, side = warp - 8;
     bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
@@ -36,11 +36,11 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
             keep_fresh(shared, side, staged);
-            if (side == 1) place_value(span, rings, all, staged);
+            if (side == 1) place_value(span, ring, all, staged);
             cache_head(near_by(s, cache.table, cache.near, span, position, side), position, staged, side);
         }
     }
-    if (side == 2 && span.end == span.length) clear_values(span, rings, all);
+    if (side == 2 && span.end == span.length) clear_values(span, ring, all);
     if (warp < 8) place_query(shared, is_query ? shared.staged[warp] : 0, warp);
     together();
 }
@@ -91,18 +91,18 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
 }
 
 __device__ __forceinline__ void token_attention(const Attention& p, const Job& job, const Cache& cache, AttentionShared& shared,
-                                                const Rings& rings, Saved* all, u32 count, u64* times) {
+                                                const WholeRing& ring, Saved* all, u32 count, u64* times) {
     if (blockIdx.x >= cache.items) return;
     const Span& span = cache.span;
     Saved& saved = all[this_thread() / WARP];
     Taken taken;
-    foresee_kept(span, rings, saved, taken);
+    foresee_kept(span, ring, saved, taken);
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
-    begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared, rings, all);
+    begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared, ring, all);
     note(times, 2);
-    Running r = walk_kept(span, shared, rings, all, taken);
+    Running r = walk_kept(span, shared, ring, all, taken);
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + job.phase + 1;

@@ -60,20 +60,20 @@ __device__ __forceinline__ void feed_kept(Feeder& f, const Stretch& s, const Cac
 }
 
 // The ring, as all warps see it.
-struct Rings {
+struct WholeRing {
     const u8* data;
     u32 full;
 };
 
 // Where a warp's part of a stage is that begins with this slot.
-__device__ __forceinline__ Element* kept_at(const Rings& rings, u32 warp, u32 slot) {
-    return (Element*)(rings.data + slot % DEPTH * STAGE_BYTES + warp * KEPT_SLOTS * SLOT_BYTES);
+__device__ __forceinline__ Element* kept_at(const WholeRing& ring, u32 warp, u32 slot) {
+    return (Element*)(ring.data + slot % DEPTH * STAGE_BYTES + warp * KEPT_SLOTS * SLOT_BYTES);
 }
 
 // The same, when it is there.
-__device__ __forceinline__ Element* kept_stage(const Rings& rings, u32 warp, u32 slot) {
-    barrier_wait(rings.full + slot % DEPTH * 8, slot / DEPTH & 1);
-    return kept_at(rings, warp, slot);
+__device__ __forceinline__ Element* kept_stage(const WholeRing& ring, u32 warp, u32 slot) {
+    barrier_wait(ring.full + slot % DEPTH * 8, slot / DEPTH & 1);
+    return kept_at(ring, warp, slot);
 }
 
 // This warp's keys or values have been read by whoever reads them.
@@ -92,8 +92,8 @@ struct Taken {
     Scales scales;
 };
 
-__device__ __forceinline__ void take_keys(const Rings& rings, Saved& saved, u32 slot, Taken& taken) {
-    const Element* rows = kept_stage(rings, this_thread() / WARP, slot);
+__device__ __forceinline__ void take_keys(const WholeRing& ring, Saved& saved, u32 slot, Taken& taken) {
+    const Element* rows = kept_stage(ring, this_thread() / WARP, slot);
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
     load_scales<FromShared>(rows, this_thread() % WARP, 0, taken.scales);
@@ -121,29 +121,29 @@ __device__ __forceinline__ void let_all_go(const Span& span, Saved& saved) {
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
 // From here on `taken` is where the first stage begins.
-__device__ __forceinline__ void foresee_kept(const Span& span, const Rings& rings, Saved& saved, Taken& taken) {
+__device__ __forceinline__ void foresee_kept(const Span& span, const WholeRing& ring, Saved& saved, Taken& taken) {
     u32 warp = this_thread() / WARP, begin = kept_begin(saved.taken);
     __syncwarp();
     if (own_lane() == 0) saved.held = saved.taken = begin;
     __syncwarp();
     if (span.start + warp * UNIT >= span.end) return let_all_go(span, saved);
-    take_keys(rings, saved, begin, taken);
-    kept_stage(rings, warp, begin + KEPT_SLOTS);
+    take_keys(ring, saved, begin, taken);
+    kept_stage(ring, warp, begin + KEPT_SLOTS);
 }
 
 // Puts the row's own value among the first ones, where it belongs there; one warp.
-__device__ __forceinline__ void place_value(const Span& span, const Rings& rings, const Saved* all, const float* value) {
+__device__ __forceinline__ void place_value(const Span& span, const WholeRing& ring, const Saved* all, const float* value) {
     u32 position = span.length - 1, warp = (position - span.start) / UNIT;
     if (warp >= ATTENTION_WARPS) return;
-    Element* rows = kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
+    Element* rows = kept_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
     cache_head(rows + position % UNIT * HEAD, position, value, 1);
 }
 
 // Positions that are still to come may hold anything, which must not meet a weight of zero; one warp.
-__device__ __forceinline__ void clear_values(const Span& span, const Rings& rings, const Saved* all) {
+__device__ __forceinline__ void clear_values(const Span& span, const WholeRing& ring, const Saved* all) {
     u32 warp = (span.length - 1 - span.start) / UNIT, first = span.length % UNIT;
     if (warp >= ATTENTION_WARPS || first == 0) return;
-    uint4* rows = (uint4*)kept_stage(rings, warp, all[warp].taken + KEPT_SLOTS);
+    uint4* rows = (uint4*)kept_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
     u32 each = 16 / sizeof(Element);
     for (u32 at = first * HEAD / each + own_lane(); at < UNIT * HEAD / each; at += WARP) rows[at] = make_uint4(0, 0, 0, 0);
 }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void clear_values(const Span& span, const Rings& ring
 // The same as `walk`, bit for bit, after `foresee_kept` and what comes into the first values. `taken` stays, where the other
 // warps read it.
 __device__ __forceinline__ Running
-walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* all, Taken& taken) {
+walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Saved* all, Taken& taken) {
     u32 warp = this_thread() / WARP, quad = warp / 4 * 4, skipped = 0;
     int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
@@ -160,9 +160,9 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
         u32 own = first + warp % 4 * UNIT, pass = skipped / (2 * KEPT_SLOTS);
         float scores[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
         if (own < span.end) {
-            if (skipped) take_keys(rings, all[warp], all[warp].taken + skipped, taken);
+            if (skipped) take_keys(ring, all[warp], all[warp].taken + skipped, taken);
 #if KV8
-            load_scales<FromShared>(kept_stage(rings, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
+            load_scales<FromShared>(kept_stage(ring, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
 #endif
             if (own + UNIT >= span.length) {
                 patch_keys(taken.keys[0], own, span.length - 1, shared.fresh, lane);
@@ -177,12 +177,12 @@ walk_kept(const Span& span, AttentionShared& shared, const Rings& rings, Saved* 
             u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_SLOTS;
             if (at >= span.end) break;
             Value values[4];
-            const Element* rows = skipped ? kept_stage(rings, quad + k, begin) : kept_at(rings, quad + k, begin);
+            const Element* rows = skipped ? kept_stage(ring, quad + k, begin) : kept_at(ring, quad + k, begin);
             load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
             if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
             sum_values(values, shared.weights[pass & 1][quad + k][lane], r);
         }
-        if (span.start + skipped / (2 * KEPT_SLOTS) * CHUNK_MIN + CHUNK_MIN >= span.end) break;
+        if (span.start + (pass + 1) * CHUNK_MIN >= span.end) break;
         quad_together();
         let_go(all[warp]);
     }

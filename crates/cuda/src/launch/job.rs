@@ -34,7 +34,7 @@ impl Ring {
     /// What kernels of a model with rows this wide are compiled with.
     ///
     /// Memory gives most in pieces of 8 KB, and answers whoever looks for a result soonest where they are small. A layer of the 1.5B
-    /// waits for results, one of the 7B for weights.
+    /// waits for results, one of the 7B for weights. Its rows are long too: a warp looks for two super-blocks ahead.
     pub fn definitions(&self, columns: usize) -> [String; 5] {
         let Ring { slot_bytes, depth, width, pieces } = *self;
         let large = columns > LARGE_COLUMNS;
@@ -172,6 +172,10 @@ mod tests {
                 "{supers} super-blocks"
             );
         }
+        // Logits of the 7B: eighteen rounds of sixteen tiles, two chunks at a time.
+        let mut whole = StretchBlock { tiles: 288, ..StretchBlock::default() };
+        whole.deal(14, None, 848);
+        assert_eq!((whole.rounds, whole.rest, whole.group, whole.stages(ring)), (0, 0, 0, 18 * 7));
     }
 
     #[test]

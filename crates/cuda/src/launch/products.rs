@@ -13,7 +13,7 @@ pub(super) const WARPS: usize = 16;
 /// first chunks should arrive while this one runs.
 pub(super) const DEPTH: usize = 8;
 /// Most bytes of partial results of one row that a block keeps.
-const PARTIAL_BYTES_MAX: usize = 16 << 10;
+pub(super) const PARTIAL_BYTES_MAX: usize = 16 << 10;
 
 /// The kernels for one row.
 pub(super) struct Products {

@@ -19,8 +19,6 @@ pub(super) const WORK_BYTES_MIN: usize = 48 << 10;
 pub(super) const PHASES_MAX: usize = 304;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
-/// Most bytes of partial sums of a block.
-const PARTIAL_BYTES_MAX: usize = 16 << 10;
 /// Threads beside those that compute: a warp fetches weights, one descriptions, and registers are dealt out to four warps.
 pub(super) const FEEDERS: usize = 128;
 /// Shared memory the kernel is made for, that of compute capability 9.0.
@@ -93,7 +91,7 @@ impl Kernels {
         let blocks = self.device.facts().multiprocessors as usize;
         let places = columns.div_ceil(pack::TILE_ROWS).div_ceil(blocks);
         let sums = products::partial_bytes(places, pack::supers(feed_forward));
-        let fits = columns <= NORM_COLUMNS_MAX && 5 * layers + 3 <= PHASES_MAX && sums <= PARTIAL_BYTES_MAX;
+        let fits = columns <= NORM_COLUMNS_MAX && 5 * layers + 3 <= PHASES_MAX && sums <= products::PARTIAL_BYTES_MAX;
         self.token.is_some() && fits && feed_forward.div_ceil(pack::TILE_ROWS) >= blocks
     }
 
