@@ -12,9 +12,9 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
             float* staged = shared.staged[warp];
             Turn turn = load_turn(s, position);
             finish_head(s, load_head(rows + (span.part * GROUP + warp) * HEAD), s.q_norm, turn, s.scale, staged);
-            place_query(shared, staged, warp);
+            place_query(shared.queries, staged, warp);
         } else {
-            place_query(shared, 0, warp);
+            place_query(shared.queries, 0, warp);
         }
     } else if (warp < 10 && writes) {
         int side = warp - 8;
@@ -28,25 +28,49 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
     __syncthreads();
 }
 
-// The last block of a row and its heads merges what all have left.
-__device__ __forceinline__ void merge(const Attention& p, u32 row, const Span& span, AttentionShared& shared) {
-    u32 first_head = span.part * GROUP, splits = span.splits;
+// Whether this is the last of a row's blocks, or crews of blocks, for its heads. One thread, when all have written their results.
+__device__ __forceinline__ bool is_last_of(const Attention& p, u32 row, const Span& span) {
+    __threadfence();
+    u32* arrived = p.arrived + row * gridDim.y + span.part;
+    bool is_last = atomicAdd(arrived, 1) == span.splits - 1;
+    if (is_last) *arrived = 0;
+    __threadfence();
+    return is_last;
+}
+
+// The last merges what all have left: THREADS threads with a barrier of their own. A thread has all its elements on their way
+// together.
+template <int THREADS>
+__device__ __forceinline__ void
+merge(const Attention& p, u32 row, const Span& span, float (*weights)[SPLITS], float (*totals)[SPLITS], u32 barrier) {
+    constexpr int PAIRS = GROUP * HEAD / 2, EACH = (PAIRS + THREADS - 1) / THREADS;
+    u32 first_head = span.part * GROUP, splits = span.splits, own = threadIdx.x % THREADS;
     const float* base = p.partial + ((u64)row * p.heads.heads + first_head) * SPLITS * (HEAD + 2);
-    for (u32 at = threadIdx.x; at < GROUP * splits; at += 512) {
+    for (u32 at = own; at < GROUP * splits; at += THREADS) {
         u32 h = at / splits, s = at % splits;
-        shared.merge.weights[h][s] = __ldcg(base + (h * SPLITS + s) * (HEAD + 2));
-        shared.merge.totals[h][s] = __ldcg(base + (h * SPLITS + s) * (HEAD + 2) + 1);
+        float2 both = __ldcg((const float2*)(base + (h * SPLITS + s) * (HEAD + 2)));
+        weights[h][s] = both.x, totals[h][s] = both.y;
     }
-    __syncthreads();
-    for (u32 h = threadIdx.x / WARP; h < GROUP; h += ATTENTION_WARPS) share_out(shared, h, splits);
-    __syncthreads();
-    for (u32 at = threadIdx.x; at < GROUP * HEAD; at += 512) {
-        u32 h = at / HEAD, c = at % HEAD;
-        const float* own = base + (u64)h * SPLITS * (HEAD + 2) + 2 + c;
-        float sum = 0.0f;
+    wait_together(barrier, THREADS);
+    for (u32 h = own / WARP; h < GROUP; h += THREADS / WARP) share_out(weights[h], totals[h], splits);
+    wait_together(barrier, THREADS);
+    float2 sums[EACH] = {};
 #pragma unroll 4
-        for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(__ldcg(own + s * (HEAD + 2)), shared.merge.weights[h][s], sum);
-        p.output[((u64)row * p.heads.heads + first_head + h) * HEAD + c] = rounded(sum);
+    for (u32 s = 0; s < splits; s++) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u32 pair = own + i * THREADS, h = pair / (HEAD / 2), c = pair % (HEAD / 2) * 2;
+            if (pair >= PAIRS) continue;
+            float2 x = __ldcg((const float2*)(base + (h * SPLITS + s) * (HEAD + 2) + 2 + c));
+            float weight = weights[h][s];
+            sums[i] = make_float2(__fmaf_rn(x.x, weight, sums[i].x), __fmaf_rn(x.y, weight, sums[i].y));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 pair = own + i * THREADS;
+        float2* to = (float2*)(p.output + ((u64)row * p.heads.heads + first_head) * HEAD) + pair;
+        if (pair < PAIRS) *to = make_float2(rounded(sums[i].x), rounded(sums[i].y));
     }
 }
 
@@ -85,13 +109,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     }
     if (span.splits == 1) return;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        u32* arrived = p.arrived + row * gridDim.y + blockIdx.y;
-        shared.is_last = atomicAdd(arrived, 1) == span.splits - 1;
-        if (shared.is_last) *arrived = 0;
-        __threadfence();
-    }
+    if (threadIdx.x == 0) shared.is_last = is_last_of(p, row, span);
     __syncthreads();
-    if (shared.is_last) merge(p, row, span, shared);
+    if (shared.is_last) merge<512>(p, row, span, shared.merge.weights, shared.merge.totals, 0);
 }

@@ -125,7 +125,7 @@ __device__ __forceinline__ void quad_together() {
 
 // Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each
 // eight, to halve the chain.
-__device__ __forceinline__ void score(const AttentionShared& shared, const Key (*kept)[KEY_PIECES], const Scales& scales, u32 first,
+__device__ __forceinline__ void score(const uint4 (*queries)[WARP], const Key (*kept)[KEY_PIECES], const Scales& scales, u32 first,
                                       u32 length, int lane, float (*scores)[2]) {
     float c[2][2][4] = {};
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void score(const AttentionShared& shared, const Key (
         uint4 keys[2] = {halves_of(kept[0][j]), halves_of(kept[1][j])};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            uint4 q = shared.queries[j * 2 + half][lane];
+            uint4 q = queries[j * 2 + half][lane];
             u32 a[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
             for (int i = 0; i < 2; i++) {
@@ -154,14 +154,39 @@ __device__ __forceinline__ void score(const AttentionShared& shared, const Key (
     }
 }
 
-// From scores to weights, in `shared` for the four warps: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Gives
-// the factor for what was summed before.
+__device__ __forceinline__ float largest_of(const float (*scores)[2]) {
+    return fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
+}
+
+// The largest of a head: its scores are with four lanes that follow each other.
+__device__ __forceinline__ float head_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(FULL, x, 1));
+    return fmaxf(x, __shfl_xor_sync(FULL, x, 2));
+}
+
+__device__ __forceinline__ float head_sum(float x) {
+    x += __shfl_xor_sync(FULL, x, 1);
+    return x + __shfl_xor_sync(FULL, x, 2);
+}
+
+// Weights as the tensor cores read them: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Adds them to `total`.
+__device__ __forceinline__ uint4 weights_of(const float (*scores)[2], const Scales& scales, float largest, float& total) {
+    u32 weights[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
+        total += p0 + p1;
+        uint2 both = with_left_over(scaled<1>(p0, scales, i, 0), scaled<1>(p1, scales, i, 1));
+        weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
+    }
+    return make_uint4(weights[0], weights[1], weights[2], weights[3]);
+}
+
+// From scores to weights, in `shared` for the four warps. Gives the factor for what was summed before.
 __device__ __forceinline__ float
 weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, AttentionShared& shared, Running& r) {
-    float largest = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
+    float largest = head_max(largest_of(scores));
     u32 warp = this_thread() / WARP, side = pass & 1;
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(FULL, largest, 2));
     if (lane % 4 == 0) shared.peaks[side][warp][lane / 4] = largest;
     quad_together();
     largest = r.largest;
@@ -169,15 +194,7 @@ weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, Attent
     for (int m = 0; m < 4; m++) largest = fmaxf(largest, shared.peaks[side][warp / 4 * 4 + m][lane / 4]);
     float factor = expf(r.largest - largest);
     r.total *= factor;
-    u32 weights[4];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
-        r.total += p0 + p1;
-        uint2 both = with_left_over(scaled<1>(p0, scales, i, 0), scaled<1>(p1, scales, i, 1));
-        weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
-    }
-    shared.weights[side][warp][lane] = make_uint4(weights[0], weights[1], weights[2], weights[3]);
+    shared.weights[side][warp][lane] = weights_of(scores, scales, largest, r.total);
     quad_together();
     r.largest = largest;
     return factor;
@@ -258,7 +275,7 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
             patch_keys(loads.keys[1], own + 8, span.length - 1, fresh, lane);
             patch_scales(loads.scales, own, span.length - 1, own_fresh ? shared.fresh_scales : 0, lane);
         }
-        score(shared, loads.keys, loads.scales, own, span.length, lane, scores);
+        score(shared.queries, loads.keys, loads.scales, own, span.length, lane, scores);
         float factor = weigh(scores, loads.scales, lane, pass, shared, r);
         if (next < span.end) ask_keys(s, table, near, span, next, loads);
         scale_sums(r, factor);
@@ -275,7 +292,7 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
 }
 
 // A finished query as the tensor cores read it: row `head` of the first operand. One warp; zeros where there is no head.
-__device__ __forceinline__ void place_query(AttentionShared& shared, const float* query, int head) {
+__device__ __forceinline__ void place_query(uint4 (*queries)[WARP], const float* query, int head) {
     int lane = this_thread() % WARP;
     for (int at = lane; at < 8 * KEY_PIECES; at += WARP) {
         uint2 low = make_uint2(0, 0), high = low;
@@ -283,8 +300,13 @@ __device__ __forceinline__ void place_query(AttentionShared& shared, const float
             low = with_left_over(query[at * 4], query[at * 4 + 1]);
             high = with_left_over(query[at * 4 + 2], query[at * 4 + 3]);
         }
-        shared.queries[at / 8 * 2 + at % 2][head * 4 + at / 2 % 4] = make_uint4(low.x, low.y, high.x, high.y);
+        queries[at / 8 * 2 + at % 2][head * 4 + at / 2 % 4] = make_uint4(low.x, low.y, high.x, high.y);
     }
+}
+
+// An element's sum with what was left over: element e of piece 2 (lane % 4) + i.
+__device__ __forceinline__ float whole(const Running& r, int e, int i) {
+    return __fmaf_rn(r.sums[e][i + 2], 1.0f / LEFT_OVER, r.sums[e][i]);
 }
 
 // Where an element of a head stands in a row of sums: pieces of four exchanged so that the lanes of a warp write to
@@ -296,8 +318,7 @@ __device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
 // Lays the warps' results out for `gathered`. Ends with a barrier.
 __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
     int warp = this_thread() / WARP, lane = this_thread() % WARP, head = lane / 4, t = lane % 4;
-    r.total += __shfl_xor_sync(FULL, r.total, 1);
-    r.total += __shfl_xor_sync(FULL, r.total, 2);
+    r.total = head_sum(r.total);
     // The largest is the same in all four warps; to have one of them write it would cost registers.
     if (t == 0) ((float*)shared.total[head])[warp] = r.total, ((float*)&shared.largest[head])[warp / 4] = r.largest;
     if (head < GROUP) {
@@ -306,11 +327,8 @@ __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
         for (int i = 0; i < 2; i++) {
             // Columns 2 t and 2 t + 1 of the product are pieces of four elements.
             int piece = 2 * t + i;
-            float x[4];
-#pragma unroll
-            for (int e = 0; e < 4; e++) x[e] = __fmaf_rn(r.sums[e][i + 2], 1.0f / LEFT_OVER, r.sums[e][i]);
             float4* to = (float4*)(row + sum_place(head, warp % 4 * (HEAD / 4) + piece * 4));
-            if (piece < VALUE_PIECES) *to = make_float4(x[0], x[1], x[2], x[3]);
+            if (piece < VALUE_PIECES) *to = make_float4(whole(r, 0, i), whole(r, 1, i), whole(r, 2, i), whole(r, 3, i));
         }
     }
     together();
@@ -340,15 +358,14 @@ __device__ __forceinline__ Gathered gathered(const AttentionShared& shared, u32 
 }
 
 // The share of each chunk in the result of a head, from `largest[s]` in `weights` and `totals`. One warp.
-__device__ __forceinline__ void share_out(AttentionShared& shared, u32 h, u32 splits) {
+__device__ __forceinline__ void share_out(float* weights, const float* totals, u32 splits) {
     int lane = this_thread() % WARP;
-    float* weights = shared.merge.weights[h];
     float largest = -INFINITY, total = 0.0f;
     for (u32 s = lane; s < splits; s += WARP) largest = fmaxf(largest, weights[s]);
     largest = warp_max(largest);
     for (u32 s = lane; s < splits; s += WARP) {
         float w = expf(weights[s] - largest);
-        total = __fmaf_rn(shared.merge.totals[h][s], w, total);
+        total = __fmaf_rn(totals[s], w, total);
         weights[s] = w;
     }
     total = warp_sum(total);

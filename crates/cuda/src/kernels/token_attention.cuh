@@ -41,7 +41,7 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
         }
     }
     if (side == 2 && span.end == span.length) clear_values(span, ring, all);
-    if (warp < 8) place_query(shared, is_query ? shared.staged[warp] : 0, warp);
+    if (warp < 8) place_query(shared.queries, is_query ? shared.staged[warp] : 0, warp);
     together();
 }
 
@@ -78,7 +78,7 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
         if (exists(at)) shared.merge.values[at] = tagged_value(seen[i]);
     }
     together();
-    if (this_thread() / WARP < GROUP) share_out(shared, this_thread() / WARP, splits);
+    if (u32 h = this_thread() / WARP; h < GROUP) share_out(shared.merge.weights[h], shared.merge.totals[h], splits);
     together();
     for (u32 i = this_thread(); i < count && first + i < GROUP * HEAD; i += 512) {
         const float* weights = shared.merge.weights[(first + i) / HEAD];

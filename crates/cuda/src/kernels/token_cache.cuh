@@ -169,7 +169,7 @@ walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Save
                 patch_keys(taken.keys[1], own + 8, span.length - 1, shared.fresh, lane);
                 patch_scales(taken.scales, own, span.length - 1, shared.fresh_scales, lane);
             }
-            score(shared, taken.keys, taken.scales, own, span.length, lane, scores);
+            score(shared.queries, taken.keys, taken.scales, own, span.length, lane, scores);
         }
         scale_sums(r, weigh(scores, taken.scales, lane, pass, shared, r));
 #pragma unroll
