@@ -261,6 +261,9 @@ pub struct AttentionCall<'a> {
     pub length_max: usize,
     /// Whether the rows' own keys and values are written first; every row must have its own sequence then.
     pub store: bool,
+    /// Rows that share a block. Where it is more than one, at most [`Kernels::rows_together`](crate::Kernels::rows_together), all
+    /// rows are of one sequence and follow each other, and their keys and values are written already.
+    pub together: usize,
     /// `[row][heads * head]`.
     pub output: Slice<'a, f32>,
     /// Partial results, `[row][heads][SPLITS][head + 2]`.

@@ -154,7 +154,7 @@ pub(crate) struct AttentionBlock {
     pub partial: u64,
     pub arrived: u64,
     pub store: u32,
-    pub padding: u32,
+    pub rows: u32,
 }
 
 #[repr(C)]

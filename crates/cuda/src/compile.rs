@@ -94,7 +94,15 @@ impl Source {
             Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
             Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
             Source::Floats => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/floats.cu")],
-            Source::Attention => &[PTX, COMMON, HEADS, KEPT, ATTENTION, include_str!("kernels/attention.cu")],
+            Source::Attention => &[
+                PTX,
+                COMMON,
+                HEADS,
+                KEPT,
+                ATTENTION,
+                include_str!("kernels/attention.cu"),
+                include_str!("kernels/attention_rows.cu"),
+            ],
             Source::Heads => &[PTX, COMMON, HEADS, include_str!("kernels/heads.cu")],
             Source::Rows => {
                 &[PTX, COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]

@@ -2,6 +2,7 @@
 //!
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
+mod attention;
 mod experts;
 mod floats;
 mod job;
@@ -90,17 +91,6 @@ impl KernelsOptions {
         (self.multiprocessors / self.attending()).clamp(1, SPLITS.min(512 / self.group()))
     }
 
-    /// Shared memory of attention, at least that of `AttentionShared` in `kernels/attention.cuh`: queries, the row's own key
-    /// and value, weights, statistics, and the sums of four warps together.
-    fn attention_bytes(&self) -> usize {
-        let (group, head) = (self.group(), self.head);
-        let queries = 2 * head.div_ceil(32) * 512;
-        let weights = 2 * 16 * (512 + 32);
-        let sums = 4 * group * head * 4;
-        let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
-        queries + 4 * head + weights + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32 + 512
-    }
-
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
     pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
@@ -123,7 +113,11 @@ impl KernelsOptions {
             }
             Source::Rows | Source::Gemm => formats,
             Source::Floats => vec!["ROWS=1".to_owned()],
-            Source::Attention => attention.to_vec(),
+            Source::Attention => {
+                let rows = format!("ROWS_BYTES={}", self.rows_bytes());
+                let queries = format!("QUERIES_BYTES={}", self.queries_bytes());
+                attention.into_iter().chain([rows, queries]).collect()
+            }
             Source::Heads | Source::Flash => vec![head, kept],
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
@@ -150,6 +144,7 @@ pub struct Kernels {
     /// Where some matrices are of floats.
     floats: Option<floats::Floats>,
     attention: Function,
+    attention_rows: Function,
     store_heads: Function,
     embed: Function,
     pick: Function,
@@ -209,6 +204,7 @@ impl Kernels {
             experts,
             floats,
             attention: attention.function(device, "attention", true)?,
+            attention_rows: attention.function(device, "attention_rows", true)?,
             store_heads: plain(&heads, "store_heads")?,
             embed: plain(&rows, "embed")?,
             pick: plain(&rows, "pick")?,
@@ -227,31 +223,6 @@ impl Kernels {
             device: device.clone(),
             options,
         })
-    }
-
-    /// Attention of single rows.
-    pub fn attention(&self, call: &AttentionCall<'_>) -> Result<(), Error> {
-        let KernelsOptions { head, heads, .. } = self.options;
-        let rows = call.rows;
-        assert!(call.output.len >= rows * heads * head, "room for the output");
-        assert!(call.partial.len >= rows * heads * SPLITS * (head + 2), "room for partial results");
-        assert!(call.arrived.len >= rows * heads, "room for counters");
-        let mut a = Arguments::default();
-        let params = AttentionBlock {
-            heads: self.heads_block(&mut a, &call.heads, rows),
-            output: a.at(call.output),
-            partial: a.at(call.partial),
-            arrived: a.at(call.arrived),
-            store: u32::from(call.store),
-            padding: 0,
-        };
-        if let Some(script) = self.script().as_mut() {
-            return script.attention(params, a);
-        }
-        // Blocks without positions would end at once, but starting them takes time.
-        let splits = call.length_max.div_ceil(CHUNK_MIN).clamp(1, self.options.splits());
-        let grid = (splits as u32, (heads / self.options.group()) as u32, rows as u32);
-        self.launch("attention", &self.attention, grid, 512, self.options.attention_bytes(), a, &params)
     }
 
     /// Keys and values into the cache; queries made ready.

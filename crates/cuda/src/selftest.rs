@@ -23,6 +23,22 @@ const MANY_ROWS: usize = 272;
 /// Head, heads and KV heads where they do not matter: those of the 1.5B.
 const HEADS: (usize, usize, usize) = (128, 12, 2);
 
+/// Depths and rows of attention. Some rows are on both sides of the end of a part, where they have different numbers of parts.
+const ATTENDED: [(usize, usize); 12] = [
+    (0, 1),
+    (31, 2),
+    (100, 1),
+    (511, 1),
+    (700, 9),
+    (1500, 1),
+    (600, 40),
+    (5000, 1),
+    (250, 21),
+    (500, 32),
+    (766, 2),
+    (2400, 21),
+];
+
 /// How one case went.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -59,7 +75,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             test.picks(&mut outcomes)?;
             test.shortlists(&mut outcomes)?;
         }
-        for (depth, queries) in [(0, 1), (31, 2), (100, 1), (511, 1), (700, 9), (1500, 1), (600, 40), (5000, 1)] {
+        for (depth, queries) in ATTENDED {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
         }
     }
@@ -81,6 +97,14 @@ pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
 /// Those of floats, and those that are quantised.
 fn formats() -> (Vec<Format>, Vec<Format>) {
     Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).partition(|&format| pack::is_float(format))
+}
+
+/// Places in which two results are not the same number, bit for bit.
+fn different(one: &Buffer<f32>, other: &Buffer<f32>) -> Result<usize, Error> {
+    let (mut a, mut b) = (vec![0.0; one.len()], vec![0.0; other.len()]);
+    one.read(0, &mut a)?;
+    other.read(0, &mut b)?;
+    Ok(a.iter().zip(&b).filter(|(a, b)| a.to_bits() != b.to_bits() || a.is_nan()).count())
 }
 
 struct Test<'a> {
@@ -170,12 +194,8 @@ impl<'a> Test<'a> {
                 Buffer::zeroed(device, 32 * kernels.candidates(wide))?,
             );
             let mut check = |what: &str, one: &Buffer<f32>, all: &Buffer<f32>| -> Result<(), Error> {
-                let (mut a, mut b) = (vec![0.0; one.len()], vec![0.0; all.len()]);
-                one.read(0, &mut a)?;
-                all.read(0, &mut b)?;
-                let different = a.iter().zip(&b).filter(|(a, b)| a.to_bits() != b.to_bits() || a.is_nan()).count();
                 let name = format!("several {what} {format:?} {wide} x {width}, {rows} rows");
-                outcomes.push(Outcome { name, error: different as f32, bound: 0.0 });
+                outcomes.push(Outcome { name, error: different(one, all)? as f32, bound: 0.0 });
                 Ok(())
             };
             let settle = |partial| {
@@ -358,19 +378,30 @@ impl<'a> Test<'a> {
         let output = Buffer::new(self.device, &vec![f32::NAN; queries * heads * head])?;
         let partial = Buffer::new(self.device, &vec![f32::NAN; queries * heads * SPLITS * (head + 2)])?;
         let arrived = Buffer::zeroed(self.device, queries * heads)?;
-        // Twice: the counters must be as they were.
-        for _ in 0..2 {
-            self.kernels.attention(&AttentionCall {
-                heads: call(depth),
-                rows: queries,
-                length_max: total,
-                store: queries == 1,
-                output: output.all(),
-                partial: partial.all(),
-                arrived: arrived.all(),
-            })?;
-        }
+        let attend = |together, output: &Buffer<f32>| {
+            // Twice: the counters must be as they were.
+            (0..2).try_for_each(|_| {
+                self.kernels.attention(&AttentionCall {
+                    heads: call(depth),
+                    rows: queries,
+                    length_max: total,
+                    store: queries == 1,
+                    together,
+                    output: output.all(),
+                    partial: partial.all(),
+                    arrived: arrived.all(),
+                })
+            })
+        };
+        attend(1, &output)?;
         self.compare(format!("few {case:?}"), &output, &expected, 2e-5, outcomes)?;
+        let most = self.kernels.together_max(total);
+        for together in [4, 8, most].into_iter().filter(|&together| queries > 1 && (2..=most).contains(&together)) {
+            let shared = Buffer::new(self.device, &vec![f32::NAN; output.len()])?;
+            attend(together, &shared)?;
+            let error = different(&output, &shared)? as f32;
+            outcomes.push(Outcome { name: format!("{together} rows a block {case:?}"), error, bound: 0.0 });
+        }
         let half_queries = Buffer::zeroed(self.device, queries * heads * head)?;
         let halves = Buffer::new(self.device, &vec![0xffffu16; queries * heads * head])?;
         let store = StoreCall { heads: call(depth), rows: queries, queries: Some(half_queries.all()) };

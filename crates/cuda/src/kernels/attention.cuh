@@ -30,6 +30,7 @@ struct Attention {
     float* partial;        // [row][head][SPLITS][HEAD + 2]: largest score, sum of weights, sums
     u32* arrived;          // [row][blockIdx.y], zero between kernels
     u32 store;             // Write this row's key and value first: only where every row has its own sequence.
+    u32 rows;              // Where blocks have several (`attention_rows.cu`).
 };
 
 // Numbers of the first blocks of a chunk, in shared memory: a load that waits for a load before it costs twice.

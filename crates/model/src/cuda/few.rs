@@ -286,6 +286,7 @@ impl Few {
             rows: shape.rows,
             length_max: shape.length_max,
             store: shape.apart,
+            together: 1,
             output: self.attended.all(),
             partial: self.partial.all(),
             arrived: self.arrived.all(),
