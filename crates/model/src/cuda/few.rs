@@ -46,7 +46,7 @@ pub(super) struct Few {
     tickets: Buffer<u32>,
     /// Where rows are so wide that they do not fit a multiprocessor several rows are done one by one.
     several: Option<Several>,
-    /// Per number of rows at most four for each power of two of positions.
+    /// Per number of rows at most six for each power of two of positions.
     recorded: HashMap<Shape, Recorded>,
 }
 
@@ -64,13 +64,22 @@ struct Shape {
     rows: usize,
     /// Every row has its own sequence.
     apart: bool,
+    /// All rows are of one sequence, in which they follow each other.
+    following: bool,
     with_logits: bool,
     /// A power of two that no row's positions exceed; the largest for a program, which looks for itself.
     length_max: usize,
 }
 
-/// Shortest and longest of [`Shape::length_max`]: from the longest on attention is cut into as many parts as it can be.
-const LENGTHS: (usize, usize) = (256, 1 << 14);
+/// Shortest and longest of [`Shape::length_max`]: from the longest on attention is cut into as many parts as it can be, and they
+/// are too long for rows to share them.
+const LENGTHS: (usize, usize) = (256, 1 << 15);
+
+impl Shape {
+    fn of_program(with_logits: bool) -> Shape {
+        Shape { rows: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
+    }
+}
 
 /// Whether a step of so many rows is one kernel.
 fn is_program(net: &Net, rows: usize) -> bool {
@@ -87,6 +96,7 @@ impl Few {
         let (config, device) = (&net.config, &net.device);
         let q = config.heads * config.head;
         const { assert!(FEW <= PICK_ROWS_MAX, "rows fit a pick") };
+        const { assert!(LENGTHS.0 * SPLITS < LENGTHS.1, "parts are as short as they get only below the longest") };
         let together = net.kernels.has_several(config.embedding, config.feed_forward.max(q));
         if let Some(Experts { count, used }) = config.experts
             && !(together && net.kernels.has_experts(count, used))
@@ -141,7 +151,7 @@ impl Few {
 
     /// Clock readings of the last step of one row with logits.
     pub fn times(&self) -> Result<Vec<u64>, Error> {
-        match self.recorded.get(&Shape { rows: 1, apart: true, with_logits: true, length_max: LENGTHS.1 }) {
+        match self.recorded.get(&Shape::of_program(true)) {
             Some(Recorded::Program(program)) => program.times(),
             _ => Ok(Vec::new()),
         }
@@ -181,7 +191,7 @@ impl Few {
         let longest = batch.iter().map(|chunk| chunk.start + chunk.tokens.len() + 1).max().unwrap_or(1);
         let length_max =
             if is_program(net, rows) { LENGTHS.1 } else { longest.next_power_of_two().clamp(LENGTHS.0, LENGTHS.1) };
-        Shape { rows, apart, with_logits, length_max }
+        Shape { rows, apart, following: !apart && batch.len() == 1, with_logits, length_max }
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
@@ -211,7 +221,7 @@ impl Few {
     /// Makes what single rows need, so that decoding asks for no memory later.
     pub fn prepare(&mut self, net: &Net) -> Result<(), Error> {
         for with_logits in [true, false].into_iter().filter(|_| is_program(net, 1)) {
-            self.write_program(net, Shape { rows: 1, apart: true, with_logits, length_max: LENGTHS.1 })?;
+            self.write_program(net, Shape::of_program(with_logits))?;
         }
         Ok(())
     }
@@ -281,12 +291,13 @@ impl Few {
         if !shape.apart {
             net.kernels.store_heads(&StoreCall { heads, rows: shape.rows, queries: None })?;
         }
+        let together = if shape.following { net.kernels.rows_together(shape.rows, shape.length_max) } else { 1 };
         net.kernels.attention(&AttentionCall {
             heads,
             rows: shape.rows,
             length_max: shape.length_max,
             store: shape.apart,
-            together: 1,
+            together,
             output: self.attended.all(),
             partial: self.partial.all(),
             arrived: self.arrived.all(),
