@@ -99,6 +99,10 @@ static inline int dot_bytes(u32 a, u32 b, int sum) {
     return sum;
 }
 static inline int __dp4a(int a, int b, int sum) { return dot_bytes<i8, i8>(a, b, sum); }
+// Two 16-bit numbers times the lower, or the upper, two of four bytes.
+static inline int dot_two(int a, int b, int sum) { return sum + (short)a * (i8)b + (a >> 16) * (i8)(b >> 8); }
+static inline int __dp2a_lo(int a, int b, int sum) { return dot_two(a, b, sum); }
+static inline int __dp2a_hi(int a, int b, int sum) { return dot_two(a, b >> 16, sum); }
 static inline int dp4a_unsigned(u32 a, u32 b, int sum) { return dot_bytes<u8, i8>(a, b, sum); }
 
 static inline u32 own_lane() { return threadIdx.x % 32; }

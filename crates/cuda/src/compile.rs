@@ -22,6 +22,7 @@ const KEPT: &str = include_str!("kernels/kept.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
 const ROWS: &str = include_str!("kernels/rows.cuh");
 const UNITS: &str = include_str!("kernels/units.cuh");
+const SUPERS: &str = include_str!("kernels/supers.cuh");
 const SEVERAL: &str = include_str!("kernels/several.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
 const SETTLE: &str = include_str!("kernels/settle.cu");
@@ -92,7 +93,7 @@ impl Source {
     fn parts(self) -> &'static [&'static str] {
         match self {
             Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SEVERAL, ROUTE, EXPERTS, SETTLE],
+            Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SUPERS, SEVERAL, ROUTE, EXPERTS, SETTLE],
             Source::Floats => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/floats.cu")],
             Source::Attention => &[
                 PTX,

@@ -188,7 +188,7 @@ impl Kernels {
         });
         let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
         let mut next = || modules.next().expect("one module for each that was wanted");
-        let modules_of_several = [next()?, next()?, next()?];
+        let modules_of_several = several::TILES.iter().map(|_| next()).collect::<Result<Vec<_>, Error>>()?;
         let several = several::TILES.iter().zip(&modules_of_several);
         let several = several.map(|(&tiles, module)| several::Several::new(device, tiles, module));
         let several = several.collect::<Result<_, Error>>()?;

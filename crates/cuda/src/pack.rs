@@ -135,7 +135,7 @@ fn pack_super(format: Format, r: usize, block: &[u8], chunk: &mut [u8]) {
         for j in 0..8 {
             let (scale, min) = (parts.scales[j] as u8, parts.mins[j] as u8);
             head[4 + j] = scale | (min & 3) << 6;
-            head[12 + j / 2] |= (min >> 2) << (4 * (j % 2));
+            head[12 + j % 4] |= (min >> 2) << (4 * (j / 4));
         }
     }
     for j in 0..8 {

@@ -26,10 +26,10 @@ __device__ __forceinline__ void experts(const Several& p) {
 #undef WORK
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) experts_gate(const __grid_constant__ Several p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_gate(const __grid_constant__ Several p) {
     experts<GATE>(p);
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 2) experts_partial(const __grid_constant__ Several p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_partial(const __grid_constant__ Several p) {
     experts<PARTIAL>(p);
 }
 

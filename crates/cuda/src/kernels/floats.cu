@@ -208,4 +208,5 @@ __device__ __forceinline__ void floats(const Floats& p) {
     }
 KERNELS(1)
 KERNELS(2)
+KERNELS(3)
 KERNELS(4)

@@ -3,8 +3,8 @@
 // A chunk holds 4 rows x 256 columns. Eight lanes share a row; lane j of them owns columns 32 j .. 32 j + 31, so one
 // warp takes a whole chunk, and a chunk is one contiguous copy:
 //
-//   header   K formats with minimums: per row {d, dmin, 8 bytes: scale and the minimum's low two bits, 8 nibbles: the
-//            minimum's other bits} (16 bytes)
+//   header   K formats with minimums: per row {d, dmin, 8 bytes: scale and the minimum's low two bits, 4 bytes: the other bits of the
+//            minimums of blocks j and j + 4} (16 bytes)
 //            Q6_K: per row 16 scales (16 bytes); then d of each row (2 bytes x 4) and 8 bytes of padding
 //            others: per row d of eight blocks (16 bytes); then, where there are minimums, m likewise
 //   low      16 bytes per lane: byte b holds element b in its low and element b + 16 in its high nibble
@@ -38,13 +38,21 @@ struct Layout {
     static constexpr int zero = F == Q4_0 ? 8 : F == Q5_0 ? 16 : F == Q6_K ? 32 : 0;
 };
 
-// One lane's 32 weights: element = d * scale[half] * (q - zero) + m.
+// One lane's 32 weights: element = d * scale[half] * (q - zero) + m, where m is -d_min * min in formats with super-blocks.
 struct Block {
     int q[8];
     int scale[2];
     float d;
     float m;
+    int min;
+    float d_min;
 };
+
+// The minimums of a row's blocks as bytes, those of the first four and of the others.
+__device__ __forceinline__ uint2 minimums(uint4 header) {
+    u32 first = (header.y >> 6 & 0x03030303) | (header.w << 2 & 0x3c3c3c3c);
+    return make_uint2(first, (header.z >> 6 & 0x03030303) | (header.w >> 2 & 0x3c3c3c3c));
+}
 
 // RAISED leaves the high nibbles of formats with four bits where they stand, sixteen times too large.
 template <int F, bool RAISED = false>
@@ -53,14 +61,14 @@ __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
     Block b;
     int row = lane / 8, j = lane % 8;
     b.scale[0] = b.scale[1] = 1;
-    b.m = 0.0f;
+    b.m = b.d_min = 0.0f, b.min = 0;
     if (F == Q4_K || F == Q5_K) {
         uint4 h = *(const uint4*)(chunk + row * 16);
         u32 low = ((j < 4 ? h.y : h.z) >> (8 * (j & 3))) & 0xff;
         b.scale[0] = b.scale[1] = low & 63;
-        int min = low >> 6 | ((h.w >> (4 * j)) & 15) << 2;
-        b.d = half_to_float((u16)h.x);
-        b.m = -__fmul_rn(half_to_float((u16)(h.x >> 16)), (float)min);
+        b.min = low >> 6 | ((h.w >> (8 * (j & 3) + j / 4 * 4)) & 15) << 2;
+        b.d = half_to_float((u16)h.x), b.d_min = half_to_float((u16)(h.x >> 16));
+        b.m = -__fmul_rn(b.d_min, (float)b.min);
     } else if (F == Q6_K) {
         u32 both = *(const u16*)(chunk + row * 16 + j * 2);
         b.scale[0] = (i8)(both & 0xff);

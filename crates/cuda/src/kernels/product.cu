@@ -10,7 +10,8 @@
 // normalises and quantises x for itself, which costs an L2 read of x per block and saves a kernel in the chain.
 //
 // The result of a row does not depend on ROWS or on the other rows: a lane adds its terms in the order of the columns,
-// eight lanes are added in a fixed tree, then the slices of the columns in order. Slices depend on the shape only.
+// eight lanes are added in a fixed tree, then the slices of the columns in order; where every super-block is a slice of its own and its
+// scales are integers, its sum is one too (`super_value`). Slices depend on the shape only.
 
 // Where a warp is in its list of units; a unit is one slice of one tile (or of a gate or up tile).
 struct Cursor {
@@ -36,7 +37,7 @@ __device__ __forceinline__ void fetch(const u8* from, u32 to, int lane) {
     }
 }
 
-template <int F, bool PAIR>
+template <int F, bool PAIR, bool APART>
 __device__ __forceinline__ void
 run(const Product& p, const Segment& s, u32 first_tile, u32 tiles, Quantised x, float* partial, u8* stages) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -72,15 +73,12 @@ run(const Product& p, const Segment& s, u32 first_tile, u32 tiles, Quantised x, 
             __syncwarp();
             // The stage refilled here is the one read in the step before; all lanes are done with it.
             issue(stage == 0 ? DEPTH - 1 : stage - 1);
-            advance<F>(own + stage * Layout<F>::chunk, super, lane, p.supers, x, sums);
+            advance<F, APART>(own + stage * Layout<F>::chunk, super, lane, p.supers, x, sums);
             stage = stage == DEPTH - 1 ? 0 : stage + 1;
         }
 #pragma unroll
         for (int m = 0; m < ROWS; m++) {
-            float sum = sums[m];
-            sum += __shfl_xor_sync(FULL, sum, 1);
-            sum += __shfl_xor_sync(FULL, sum, 2);
-            sum += __shfl_xor_sync(FULL, sum, 4);
+            float sum = APART && Layout<F>::super_blocks ? sums[m] : row_sum(sums[m]);
             if (lane % 8 == 0) partial[(unit * 4 + lane / 8) * ROWS + m] = sum;
         }
     }
@@ -102,7 +100,9 @@ __device__ __forceinline__ void product(const Product& p) {
     u32 floats = places * p.slices * 4 * ROWS;
     if (p.norm && floats < ROWS * p.supers) floats = ROWS * p.supers;
     u8* stages = (u8*)(partial + (floats + 3) / 4 * 4);
-#define WORK(F) run<F, KIND == GATE>(p, s, first_tile, tiles, x, partial, stages)
+#define WORK(F) \
+    if (p.slices == p.supers) run<F, KIND == GATE, true>(p, s, first_tile, tiles, x, partial, stages); \
+    else run<F, KIND == GATE, false>(p, s, first_tile, tiles, x, partial, stages)
     FOR_FORMAT(s.format, WORK)
 #undef WORK
     u64 best[KIND == LOGITS ? ROWS : 1];

@@ -174,7 +174,25 @@ __device__ __forceinline__ int2 multiply_halves(const Block& b, uint4 a, uint4 c
     return make_int2(first, second);
 }
 
-template <int F>
+// What a super-block is worth, from the sum of its blocks with their scales and of its minimums with the sums of the row's blocks, both
+// integers. Every way of computing calls it, because bits must be equal.
+template <bool WITH_MIN>
+__device__ __forceinline__ float super_value(float d, int whole, float d_min, int less, float scale) {
+    float term = __fmul_rn(d, (float)whole);
+    if (WITH_MIN) term = __fmaf_rn(-d_min, (float)less, term);
+    return __fmul_rn(scale, term);
+}
+
+// The sum over the eight lanes that share a row.
+template <typename T>
+__device__ __forceinline__ T row_sum(T x) {
+    x += __shfl_xor_sync(FULL, x, 1);
+    x += __shfl_xor_sync(FULL, x, 2);
+    return x + __shfl_xor_sync(FULL, x, 4);
+}
+
+// Adds a chunk to the sums of this lane. Super-blocks that are kept APART are summed up for the row at once.
+template <int F, bool APART>
 __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u32 supers, Quantised x, float* sums) {
     // Dividing a sum by sixteen is cheaper than shifting every word.
     constexpr bool RAISED = F == Q4_0 || F == Q4_1 || F == Q4_K;
@@ -188,9 +206,15 @@ __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u3
         int2 sum = multiply_halves<RAISED>(b, a, c);
         int sum_0 = (short)(facts.y & 0xffff), sum_1 = (short)(facts.y >> 16);
         int whole = b.scale[0] * (sum.x - Layout<F>::zero * sum_0) + b.scale[1] * (sum.y - Layout<F>::zero * sum_1);
+        float scale = __uint_as_float(facts.x);
+        if (Layout<F>::super_blocks && APART) {
+            int less = Layout<F>::with_min ? row_sum(b.min * (sum_0 + sum_1)) : 0;
+            sums[m] = super_value<Layout<F>::with_min>(b.d, row_sum(whole), b.d_min, less, scale);
+            continue;
+        }
         float term = __fmul_rn(b.d, (float)whole);
         if (Layout<F>::with_min) term = __fmaf_rn(b.m, (float)(sum_0 + sum_1), term);
-        sums[m] = __fmaf_rn(__uint_as_float(facts.x), term, sums[m]);
+        sums[m] = __fmaf_rn(scale, term, sums[m]);
     }
 }
 

@@ -3,16 +3,16 @@
 //   out[m][n] = sum_k W[n][k] * x[m][k]     m < 8 * TILES (compiled for 1, 2 or 4 tiles of eight rows)
 //
 // Bytes: the packed weights, once, whatever the number of rows; quantised rows once per block, from the cache.
-// Work: one 16 x 8 x 32 integer product per sixteen weight rows, block of 32 columns and tile; what costs is turning its 128
-// sums into floats, four instructions each. At sixteen rows that is as long as reading the weights (H200, counted): 549
-// instructions a unit, one every two cycles with eight warps. Twelve or sixteen warps a block were no faster (2026-11-16),
-// because then no other kernel fits beside.
+// Work: one 16 x 8 x 32 integer product per sixteen weight rows, block of 32 columns and tile; what costs is what comes after it, one
+// instruction for each of its 128 sums where scales are integers, else four. Some 600 instructions a unit at 24 rows, one every two
+// cycles with eight warps. Twelve are faster than eight (21 rows of the 7B 3.2 ms instead of 4.2, H200, 2026-11-17), although then no
+// other kernel fits beside, and sixteen leave no room for a row of the 7B.
 //
 // A unit is sixteen weight rows (a group: four tiles of the packed layout, or two of a gate and two of its up) by one
 // super-block of columns, one warp's work. Rows are quantised into the order in which lanes feed them to the tensor cores:
-// once for all, by `settle`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32 are exact,
-// and floats are added in the same order: eight blocks in a tree, then super-blocks in order; or, where a product has
-// one slice, super-blocks in order for each of the eight, then the tree (`WHOLE`).
+// once for all, by `settle`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32,
+// or inside a super-block whose scales are integers, are exact, and floats are added in the same order: eight blocks in a tree, then
+// super-blocks in order; or, where a product has one slice, super-blocks in order for each of the eight, then the tree (`WHOLE`).
 //
 // Matrices whose result is added to the residual are cut along the columns too, or every block would read all of a long
 // row: `several_partial` quantises its columns of the rows itself and leaves one sum per super-block, and the `settle` of
@@ -64,9 +64,9 @@ __device__ __forceinline__ void take_input(const Several& p, const Share& share,
     wait_for_previous();
     u32 bytes = share.supers * input_bytes(wide);
 #pragma unroll
-    for (int half = 0; half < HALVES; half++) {
-        const u8* from = p.input + (u64)(half * p.supers + share.first_super) * input_bytes(wide);
-        u32 to = shared_address(input) + half * bytes;
+    for (int tile = 0; tile < TILES; tile++) {
+        const u8* from = p.input + (u64)(tile * p.supers + share.first_super) * input_bytes(wide);
+        u32 to = shared_address(input) + tile * bytes;
         for (u32 at = threadIdx.x * 16; at < bytes; at += THREADS * 16) copy_16(to + at, from + at);
     }
     copies_commit();
@@ -169,7 +169,7 @@ __device__ __forceinline__ void keep_unit(const Several& p, const Segment& s, u3
         if (KIND == PARTIAL) {
             float* out = p.output + ((u64)super * p.slice_rows + m) * p.output_stride + row;
             if (m < p.rows && row < s.rows) *out = sums[n][i];
-        } else {
+        } else if (m < p.rows) {
             partial[m * PARTIAL_STRIDE + g + i / 2 * 8] = sums[n][i];
         }
     }
@@ -180,11 +180,12 @@ template <int KIND>
 __device__ __forceinline__ void
 collect(const Several& p, const Segment& s, u32 first, u32 groups, u32 supers, const float* partial, u64* best) {
     constexpr u32 EACH = KIND == GATE ? 8 : 16;
+    u32 apart = p.rows * PARTIAL_STRIDE;
     for (u32 at = threadIdx.x; at < groups * EACH * p.rows; at += THREADS) {
         u32 r = at % EACH, m = at / EACH % p.rows, group = at / EACH / p.rows;
-        const float* own = partial + group * supers * PARTIAL_FLOATS + m * PARTIAL_STRIDE + r;
-        float value = sum_parts(supers, [&](u32 super) { return own[super * PARTIAL_FLOATS]; }), up = 0.0f;
-        if (KIND == GATE) up = sum_parts(supers, [&](u32 super) { return own[super * PARTIAL_FLOATS + 8]; });
+        const float* own = partial + group * supers * apart + m * PARTIAL_STRIDE + r;
+        float value = sum_parts(supers, [&](u32 super) { return own[super * apart]; }), up = 0.0f;
+        if (KIND == GATE) up = sum_parts(supers, [&](u32 super) { return own[super * apart + 8]; });
         u64 found = 0;
         finish<KIND>(p, s, m, (first + group) * EACH + r, value, up, &found);
         if (KIND == LOGITS) atomicMax(&best[m], found);
@@ -194,13 +195,15 @@ collect(const Several& p, const Segment& s, u32 first, u32 groups, u32 supers, c
 template <int F, int KIND, bool WHOLE, bool PLAIN>
 __device__ __forceinline__ void run(const Several& p, const Segment& s, u64* best) {
     constexpr bool WIDE = Layout<F>::super_blocks;
+    // Whoever multiplies block by block has their scales in shared memory.
+    constexpr u32 SCALES = WIDE && !WHOLE ? 0 : SCALES_BYTES;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     Share share = share_of<KIND>(p, s);
-    u32 supers = share.supers, half_bytes = supers * input_bytes(WIDE);
-    float4* scales = (float4*)(shared + HALVES * half_bytes) + warp * SCALES_BYTES / 16;
-    float* partial = (float*)(shared + HALVES * half_bytes + WARPS * SCALES_BYTES);
-    u32 kept = KIND == PARTIAL || WHOLE ? 0 : p.wave * supers * PARTIAL_FLOATS * 4;
-    u8* ring = (u8*)partial + kept + warp * DEPTH * Stage<F>::bytes;
+    u32 supers = share.supers, tile_bytes = supers * input_bytes(WIDE);
+    float4* scales = (float4*)(shared + TILES * tile_bytes + warp * SCALES);
+    float* partial = (float*)(shared + TILES * tile_bytes + WARPS * SCALES);
+    u32 kept = KIND == PARTIAL || WHOLE ? 0 : p.wave * supers * p.rows * PARTIAL_STRIDE * 4;
+    u8* ring = (u8*)partial + (kept + 127) / 128 * 128 + warp * DEPTH * Stage<F>::bytes;
     u32 ring_address = shared_address(ring);
     Copies<F, KIND == GATE> copies(s, p.supers, lane);
     Walk ahead(warp, supers, WHOLE), now = ahead;
@@ -230,7 +233,7 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u64* bes
             for (u32 super = 0; super < supers; super++) {
                 next();
                 const u8* input = shared + super * input_bytes(WIDE);
-                multiply<F, true>(ring + slot * Stage<F>::bytes, input, half_bytes, scales, lane, sums);
+                multiply_blocks<F, true>(ring + slot * Stage<F>::bytes, input, tile_bytes, scales, lane, sums);
                 slot = slot == DEPTH - 1 ? 0 : slot + 1;
             }
             finish_group<KIND>(p, s, share.first_group + group, lane, sums, own);
@@ -248,9 +251,11 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u64* bes
             float sums[1][TILES][4];
             u32 group = now.group, super = now.super;
             const u8* input = shared + super * input_bytes(WIDE);
-            multiply<F, false>(ring + slot * Stage<F>::bytes, input, half_bytes, scales, lane, sums);
+            const u8* stage = ring + slot * Stage<F>::bytes;
+            if (WIDE) multiply_super<F>(stage, input, tile_bytes, lane, sums[0]);
+            else multiply_blocks<F, false>(stage, input, tile_bytes, scales, lane, sums);
             slot = slot == DEPTH - 1 ? 0 : slot + 1;
-            float* own = partial + ((group - wave) * supers + super) * PARTIAL_FLOATS;
+            float* own = partial + ((group - wave) * supers + super) * p.rows * PARTIAL_STRIDE;
             keep_unit<KIND>(p, s, share.first_group + group, share.first_super + super, lane, sums[0], own);
         }
         if (KIND == PARTIAL) continue;
@@ -275,13 +280,13 @@ __device__ __forceinline__ void several(const Several& p) {
     }
 }
 
-#define KERNEL(name, kind, whole, blocks) \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks) name(const __grid_constant__ Several p) { \
+#define KERNEL(name, kind, whole) \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Several p) { \
         several<kind, whole>(p); \
     }
-KERNEL(several_store, STORE, false, 2)
-KERNEL(several_partial, PARTIAL, false, 2)
-KERNEL(several_gate, GATE, false, 2)
-KERNEL(several_gate_whole, GATE, true, 1)
-KERNEL(several_logits, LOGITS, false, 2)
-KERNEL(several_logits_whole, LOGITS, true, 1)
+KERNEL(several_store, STORE, false)
+KERNEL(several_partial, PARTIAL, false)
+KERNEL(several_gate, GATE, false)
+KERNEL(several_gate_whole, GATE, true)
+KERNEL(several_logits, LOGITS, false)
+KERNEL(several_logits_whole, LOGITS, true)

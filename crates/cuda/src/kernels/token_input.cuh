@@ -5,17 +5,17 @@
 // A quantised row in shared memory.
 struct Input {
     i8* quants;            // [super][half][8 lanes][16]
-    uint4* facts;          // [super * 8]: scale; the sum as a float; the sums of both halves as two 16-bit numbers
+    uint4* facts;          // [super * 8]: scale; the sum as a float; the sums of both halves as two 16-bit numbers; those of two blocks
 };
 
 __device__ __forceinline__ void store_super(const float* v, u32 lane, bool wide, i8* quants, uint4* facts) {
     Quants own = quantise_8(v, wide);
     u32 j = lane / 4, part = lane % 4;
     *(uint2*)(quants + part / 2 * 128 + j * 16 + part % 2 * 8) = make_uint2(own.words[0], own.words[1]);
+    int sum = own.sums[0] + own.sums[1], next = __shfl_xor_sync(FULL, sum, 4);
     if (part == 0) {
-        float sum = (float)(own.sums[0] + own.sums[1]);
         u32 halves = (u32)(own.sums[0] & 0xffff) | (u32)own.sums[1] << 16;
-        facts[j] = make_uint4(__float_as_uint(own.scale), __float_as_uint(sum), halves, 0);
+        facts[j] = make_uint4(__float_as_uint(own.scale), __float_as_uint((float)sum), halves, (u32)(sum & 0xffff) | (u32)next << 16);
     }
 }
 

@@ -2,19 +2,25 @@
 //
 // How it comes into shared memory, how quantised rows stand beside it, and its arithmetic on tensor cores.
 
-#define WARPS 8
+#define WARPS 12
 #define THREADS (WARPS * WARP)
-// Tiles whose rows stand together in the quantised input, and how many such halves a step has.
-#define PAIR (TILES >= 2 ? 2 : 1)
-#define HALVES (TILES / PAIR)
 #define SCALES_BYTES 1024
 // Floats between the results of two rows in partial results: a quarter more than there are, against bank conflicts.
 #define PARTIAL_STRIDE 20
-#define PARTIAL_FLOATS (8 * TILES * PARTIAL_STRIDE)
 
-// Quantised input of a half and super-block: [block][lane] {first, second half of the block's columns} per tile; the sum of
-// each block and row; the scale of each row, or of each block and row.
-__device__ constexpr u32 input_bytes(bool wide) { return PAIR * (2048 + 256 + (wide ? 32 : 256)); }
+// Quantised input of a tile and super-block: [block][lane] {first, second half of the block's columns}; then the sum of each block
+// and row and the scale of each block and row, or, of super-blocks, both digits of each sum and the scale of each row.
+__device__ constexpr u32 input_bytes(bool wide) { return 2048 + (wide ? 128 + 32 : 256 + 256); }
+
+// The sum of a block of a row in two digits that are bytes, as tensor cores want them: four blocks' low ones, then their high ones.
+#define DIGIT 128
+#define DIGITS_BYTES 16
+__device__ __forceinline__ u32 digits_place(u32 row, u32 block) { return row * DIGITS_BYTES + block / 4 * 8 + block % 4; }
+
+__device__ __forceinline__ float sum_of_digits(const u8* digits, u32 row, u32 block) {
+    const i8* own = (const i8*)digits + digits_place(row, block);
+    return (float)(own[0] + DIGIT * own[4]);
+}
 
 // How a unit stands in shared memory: 128 bytes of quants for each of sixteen rows, their pieces of sixteen exchanged so
 // that eight rows can be read without conflict; then headers, then high bits.
@@ -92,11 +98,11 @@ __device__ __forceinline__ void unpack_scales(const u8* stage, float4* scales, i
     float v[8];
     if (F == Q4_K || F == Q5_K) {
         uint4 h = *(const uint4*)header;
-        u32 low = half ? h.z : h.y, high = h.w >> (16 * half);
+        u32 low = half ? h.z : h.y, high = h.w >> (4 * half);
         float d = half_to_float((u16)h.x), d_min = half_to_float((u16)(h.x >> 16));
 #pragma unroll
         for (int b = 0; b < 4; b++) {
-            u32 l = low >> (8 * b), h = high >> (4 * b);
+            u32 l = low >> (8 * b), h = high >> (8 * b);
             // Exact: eleven bits times six.
             v[2 * b] = __fmul_rn(d, (float)(l & 63));
             v[2 * b + 1] = -__fmul_rn(d_min, (float)((l >> 6 & 3) | (h & 15) << 2));
@@ -142,23 +148,54 @@ __device__ __forceinline__ void unpack_weights(u32* a, u32 first, u32 second, ui
     }
 }
 
-// One unit: adds to `sums`, which a lane has for rows lane / 4 and lane / 4 + 8 and columns 2 (lane % 4) and the next of
-// each tile. WHOLE keeps the eight blocks apart.
+// The same for two blocks that follow each other, from a unit in shared memory.
+template <int F>
+__device__ __forceinline__ void load_pair(const u8* stage, int pair, int lane, u32 (*a)[4]) {
+    u32 words[4], more[4];
+    u32 place = shared_address(stage) + lane % 16 * 128 + ((2 * pair + lane / 16) ^ (lane % 8)) * 16;
+    load_matrices(words, place);
+    if (F == Q8_0) {
+        load_matrices(more, place + 2048);
+#pragma unroll
+        for (int b = 0; b < 2; b++) a[b][0] = words[2 * b], a[b][1] = words[2 * b + 1], a[b][2] = more[2 * b], a[b][3] = more[2 * b + 1];
+        return;
+    }
+    uint4 high[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        u32 row = lane / 4 + 8 * r;
+        const u8* from = stage + Stage<F>::high;
+        if (Layout<F>::fifth_bit) {
+            uint2 two = *(const uint2*)(from + row * 32 + pair * 8);
+            high[r] = make_uint4(two.x, 0, two.y, 0);
+        }
+        if (F == Q6_K) high[r] = *(const uint4*)(from + row * 64 + pair * 16);
+    }
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        uint2 first = b ? make_uint2(high[0].z, high[0].w) : make_uint2(high[0].x, high[0].y);
+        uint2 second = b ? make_uint2(high[1].z, high[1].w) : make_uint2(high[1].x, high[1].y);
+        unpack_weights<F>(a[b], words[2 * b], words[2 * b + 1], first, second, lane % 4);
+    }
+}
+
+// A block of a tile's rows, and what belongs to these rows behind them.
+__device__ __forceinline__ uint2 load_rows(const u8* tile, int block, int lane) {
+    return *(const uint2*)(tile + (block * 32 + lane) * 8);
+}
+
+__device__ __forceinline__ const u8* facts_of(const u8* tile) { return tile + 2048; }
+
+// One unit, block by block: adds to `sums`, which a lane has for rows lane / 4 and lane / 4 + 8 and columns 2 (lane % 4) and the
+// next of each tile. WHOLE keeps the eight blocks apart.
 template <int F, bool WHOLE>
 __device__ __forceinline__ void
-multiply(const u8* stage, const u8* input, u32 half_bytes, float4* scales, int lane, float (*sums)[TILES][4]) {
+multiply_blocks(const u8* stage, const u8* input, u32 tile_bytes, float4* scales, int lane, float (*sums)[TILES][4]) {
     constexpr bool WIDE = Layout<F>::super_blocks;
     unpack_scales<F>(stage, scales, lane);
     __syncwarp();
     int g = lane / 4, t = lane % 4;
-    u32 quants = shared_address(stage) + (lane % 16) * 128;
-    float2 x_scale[TILES];
     float d[2];
-#pragma unroll
-    for (int n = 0; n < TILES; n++) {
-        const float* facts = (const float*)(input + n / PAIR * half_bytes + 2048 * PAIR) + n % PAIR * 8 + 2 * t;
-        if (WIDE) x_scale[n] = *(const float2*)(facts + 64 * PAIR);
-    }
     if (F == Q6_K) {
         // Behind the sixteen scales of each of four rows.
         const u8* own = stage + Stage<F>::quants + g / 4 * 80 + 64 + g % 4 * 2;
@@ -167,54 +204,25 @@ multiply(const u8* stage, const u8* input, u32 half_bytes, float4* scales, int l
     float before[TILES][4], low[TILES][4], upper[TILES][4];
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
-        u32 words[4], more[4];
-        u32 place = ((2 * pair + lane / 16) ^ (lane % 8)) * 16;
-        load_matrices(words, quants + place);
-        if (F == Q8_0) load_matrices(more, quants + 2048 + place);
-        uint4 high[2];
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const u8* from = stage + Stage<F>::high;
-            if (Layout<F>::fifth_bit) {
-                uint2 two = *(const uint2*)(from + (g + 8 * r) * 32 + pair * 8);
-                high[r] = make_uint4(two.x, 0, two.y, 0);
-            }
-            if (F == Q6_K) high[r] = *(const uint4*)(from + (g + 8 * r) * 64 + pair * 16);
-        }
+        u32 a[2][4];
+        load_pair<F>(stage, pair, lane, a);
         float4 scale[2] = {scales[pair * 16 + g], scales[pair * 16 + g + 8]};
 #pragma unroll
         for (int b = 0; b < 2; b++) {
             int j = 2 * pair + b;
-            u32 a[4];
-            if (F == Q8_0) {
-                a[0] = words[2 * b], a[1] = words[2 * b + 1], a[2] = more[2 * b], a[3] = more[2 * b + 1];
-            } else {
-                uint2 first = b ? make_uint2(high[0].z, high[0].w) : make_uint2(high[0].x, high[0].y);
-                uint2 second = b ? make_uint2(high[1].z, high[1].w) : make_uint2(high[1].x, high[1].y);
-                unpack_weights<F>(a, words[2 * b], words[2 * b + 1], first, second, t);
-            }
-            uint2 x[TILES];
-#pragma unroll
-            for (int half = 0; half < HALVES; half++) {
-                const u8* from = input + half * half_bytes + (j * 32 + lane) * 8 * PAIR;
-                if (PAIR == 1) {
-                    x[half] = *(const uint2*)from;
-                } else {
-                    uint4 both = *(const uint4*)from;
-                    x[half * PAIR] = make_uint2(both.x, both.y), x[half * PAIR + PAIR - 1] = make_uint2(both.z, both.w);
-                }
-            }
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                const float* facts = (const float*)(input + n / PAIR * half_bytes + 2048 * PAIR) + n % PAIR * 8 + 2 * t;
-                float2 x_sum, factor = x_scale[n];
-                if (Layout<F>::with_min) x_sum = *(const float2*)(facts + j * 8 * PAIR);
-                if (!WIDE) factor = *(const float2*)(facts + (8 + j) * 8 * PAIR);
+                const u8 *own_input = input + n * tile_bytes, *facts = facts_of(own_input);
+                uint2 x = load_rows(own_input, j, lane);
+                u32 row = 2 * t;
+                float2 x_sum, factor = *(const float2*)(facts + (WIDE ? 128 : (8 + j) * 32) + row * 4);
+                if (WIDE && Layout<F>::with_min) x_sum = make_float2(sum_of_digits(facts, row, j), sum_of_digits(facts, row + 1, j));
+                else if (Layout<F>::with_min) x_sum = *(const float2*)(facts + j * 32 + row * 4);
                 int c[4], e[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) c[i] = F == Q6_K ? 0 : COUNTING, e[i] = 0;
-                if (F == Q6_K) multiply_16(c, a[0], a[1], x[n].x), multiply_16(e, a[2], a[3], x[n].y);
-                else multiply_32(c, a, x[n]);
+                if (F == Q6_K) multiply_16(c, a[b][0], a[b][1], x.x), multiply_16(e, a[b][2], a[b][3], x.y);
+                else multiply_32(c, a[b], x);
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float4 own = scale[i / 2];
@@ -250,16 +258,26 @@ multiply(const u8* stage, const u8* input, u32 half_bytes, float4* scales, int l
 __device__ __forceinline__ void store_8(const float* v, u8* output, u32 row, u32 super, u32 supers, bool wide) {
     Quants own = quantise_8(v, wide);
     int lane = threadIdx.x % WARP, block = lane / 4, part = lane % 4;
-    u32 m = row % (8 * PAIR);
-    u8* base = output + ((u64)(row / (8 * PAIR)) * supers + super) * input_bytes(wide);
+    u32 m = row % 8;
+    u8* base = output + ((u64)(row / 8) * supers + super) * input_bytes(wide);
 #pragma unroll
     for (int w = 0; w < 2; w++) {
-        u32 to = ((block * 32 + m % 8 * 4 + part % 2 * 2 + w) * PAIR + m / 8) * 8 + part / 2 * 4;
+        u32 to = (block * 32 + m * 4 + part % 2 * 2 + w) * 8 + part / 2 * 4;
         *(u32*)(base + to) = own.words[w];
     }
-    if (part == 0) {
-        float* facts = (float*)(base + 2048 * PAIR) + m;
-        facts[block * 8 * PAIR] = (float)(own.sums[0] + own.sums[1]);
-        if (!wide || block == 0) facts[(8 + block) * 8 * PAIR] = own.scale;
+    u8* facts = base + 2048;
+    int sum = own.sums[0] + own.sums[1];
+    if (wide) {
+        // Both digits of two blocks in a word, then those of four in two.
+        int high = (sum + DIGIT / 2) >> 7;
+        u32 two = ((u32)(sum - high * DIGIT) & 0xff | ((u32)high & 0xff) << 16) << block % 2 * 8;
+        two |= __shfl_xor_sync(FULL, two, 4);
+        u32 next = __shfl_xor_sync(FULL, two, 8);
+        uint2 four = make_uint2(two & 0xffff | next << 16, two >> 16 | next & 0xffff0000);
+        if (lane % 16 == 0) *(uint2*)(facts + digits_place(m, block)) = four;
+        if (lane == 0) *(float*)(facts + 128 + m * 4) = own.scale;
+    } else if (part == 0) {
+        float* floats = (float*)facts + m;
+        floats[block * 8] = (float)sum, floats[(8 + block) * 8] = own.scale;
     }
 }

@@ -3,7 +3,7 @@
 //! Rows that visit the same expert read its weights each for themselves: eight of 128 experts are rarely shared by the rows
 //! of a step.
 
-use super::several::{self, SCALES_BYTES, THREADS, WARPS};
+use super::several::{self, THREADS, WARPS};
 use super::{Kernels, Module, products, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -106,8 +106,8 @@ impl Kernels {
         };
         let stages = several::depth(1) * 4 * pack::chunk_bytes(matrix.format);
         let input = supers * several::input_bytes(1, several::is_wide(matrix.format));
-        let kept = if call.up.is_some() { wave * supers * several::partial_bytes(1) } else { 0 };
-        let shared = input + kept + WARPS * (SCALES_BYTES + stages);
+        let kept = if call.up.is_some() { several::kept_bytes(wave * supers, 1) } else { 0 };
+        let shared = input + kept + WARPS * (several::scales_bytes(matrix.format, false) + stages);
         if shared > self.device.facts().shared_bytes {
             return Err(Error::Unsupported(format!("experts with rows of {} columns", matrix.columns)));
         }

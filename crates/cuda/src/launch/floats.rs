@@ -39,7 +39,7 @@ impl Kernels {
     pub fn floats(&self, call: &FloatsCall<'_>) -> Result<(), Error> {
         let (first, rows) = (call.parts[0].matrix, call.rows);
         assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
-        assert!((1..=several::TILES[2] * 8).contains(&rows), "as many rows as there are kernels for");
+        assert!((1..=several::TILES_MAX * 8).contains(&rows), "as many rows as there are kernels for");
         for part in call.parts {
             self.has(part.matrix);
             assert_eq!(part.matrix.columns, first.columns, "matrices over the same input are equally wide");

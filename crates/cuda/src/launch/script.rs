@@ -354,7 +354,7 @@ impl Phase {
         let chunk = pack::chunk_bytes(format);
         let skipped = u64::from(first * p.supers) * chunk as u64;
         // Tiles that are added up as a whole are one warp's each.
-        let whole = p.slices == 1;
+        let whole = p.slices == 1 && p.supers > 1;
         let width = (!whole).then(|| self.ring.width(chunk));
         stretch = StretchBlock {
             weights: s.weights + skipped,

@@ -10,11 +10,14 @@ use crate::pack;
 use kernels::Format;
 
 /// Numbers of tiles of eight rows there are kernels for.
-pub(super) const TILES: [usize; 3] = [1, 2, 4];
-pub(super) const WARPS: usize = 8;
+pub(super) const TILES: [usize; 4] = [1, 2, 3, 4];
+pub(super) const TILES_MAX: usize = TILES[TILES.len() - 1];
+pub(super) const WARPS: usize = 12;
 pub(super) const THREADS: u32 = (WARPS * 32) as u32;
-/// Shared memory of a warp for the scales of its sixteen rows.
-pub(super) const SCALES_BYTES: usize = 1024;
+/// Shared memory of a warp for the scales of its sixteen rows, where it multiplies block by block.
+const SCALES_BYTES: usize = 1024;
+/// Floats between the results of two rows in what a unit leaves.
+const PARTIAL_STRIDE: usize = 20;
 /// Most blocks that may read each other's shared memory.
 const CLUSTER_MAX: usize = 8;
 /// Most super-blocks of a row for one such block, as `OWN_MAX` in `several.cu`.
@@ -24,7 +27,7 @@ const SPLIT_INPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Units each warp has under way or is working on.
 pub(super) fn depth(tiles: usize) -> usize {
-    if tiles <= 2 { 4 } else { 3 }
+    if tiles == 1 { 3 } else { 2 }
 }
 
 /// Whether activations that meet this format have one scale per 256 columns.
@@ -34,12 +37,22 @@ pub(super) fn is_wide(format: Format) -> bool {
 
 /// Bytes of a super-block of quantised rows, as `input_bytes` in `several.cu` has them, for all tiles.
 pub(super) fn input_bytes(tiles: usize, wide: bool) -> usize {
-    tiles * (2048 + 256 + if wide { 32 } else { 256 })
+    tiles * (2048 + if wide { 128 + 32 } else { 256 + 256 })
+}
+
+/// Shared memory of a warp for scales. Those of super-blocks that are kept apart are integers and stay where they are.
+pub(super) fn scales_bytes(format: Format, whole: bool) -> usize {
+    if is_wide(format) && !whole { 0 } else { SCALES_BYTES }
+}
+
+/// Bytes of what so many units leave for so many rows.
+pub(super) fn kept_bytes(units: usize, rows: usize) -> usize {
+    (units * rows * PARTIAL_STRIDE * 4).next_multiple_of(128)
 }
 
 /// Bytes of quantised rows of this many columns, at most [`crate::PICK_ROWS_MAX`] of them.
 pub fn quantised_bytes(columns: usize) -> usize {
-    pack::supers(columns) * input_bytes(TILES[2], false)
+    pack::supers(columns) * input_bytes(TILES_MAX, false)
 }
 
 /// The kernels for one number of tiles.
@@ -69,6 +82,8 @@ impl Several {
 /// Fixed shared memory of these kernels, which counts against the most they may ask for.
 const STATIC_SHARED_BYTES: usize = 512;
 const SETTLE_SHARED_BYTES: usize = 9 << 10;
+/// A thread for each column of a super-block.
+const SETTLE_THREADS: u32 = pack::CHUNK_COLUMNS as u32;
 
 /// How one product is cut up.
 struct Cut {
@@ -80,7 +95,7 @@ struct Cut {
 
 impl Kernels {
     fn tiles_for(&self, rows: usize) -> &Several {
-        assert!((1..=TILES[2] * 8).contains(&rows), "at most {} rows", TILES[2] * 8);
+        assert!((1..=TILES_MAX * 8).contains(&rows), "at most {} rows", TILES_MAX * 8);
         self.several.iter().find(|several| rows <= several.tiles * 8).expect("there are kernels for 32 rows")
     }
 
@@ -128,7 +143,15 @@ impl Kernels {
         };
         // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
         let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
-        self.launch("settle", &several.settle, (blocks as u32, call.rows as u32, 1), THREADS, slices * 1024, a, &params)
+        self.launch(
+            "settle",
+            &several.settle,
+            (blocks as u32, call.rows as u32, 1),
+            SETTLE_THREADS,
+            slices * 1024,
+            a,
+            &params,
+        )
     }
 
     /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits into
@@ -136,10 +159,11 @@ impl Kernels {
     pub fn has_several(&self, width: usize, longest: usize) -> bool {
         let facts = self.device.facts();
         let available = facts.shared_bytes - STATIC_SHARED_BYTES;
-        let input = pack::supers(width) * (input_bytes(TILES[1], false) + partial_bytes(TILES[1]));
+        let supers = pack::supers(width);
+        let input = supers * input_bytes(TILES[1], false) + kept_bytes(supers, TILES[1] * 8);
         let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
-        let settles = pack::supers(width) <= CLUSTER_MAX * OWN_MAX
-            && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
+        let settles =
+            supers <= CLUSTER_MAX * OWN_MAX && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
         settles && input + ring <= available
     }
 
@@ -235,11 +259,12 @@ impl Kernels {
         let supers = pack::supers(matrix.columns);
         let input = input_bytes(tiles, is_wide(matrix.format));
         let unit = call.parts.iter().map(|part| 4 * pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        let fixed = WARPS * (SCALES_BYTES + depth(tiles) * unit);
+        let whole = self.plan(call).slices == 1 && supers > 1;
+        let scales = call.parts.iter().map(|part| scales_bytes(part.matrix.format, whole)).max().unwrap_or(0);
+        let fixed = WARPS * (scales + depth(tiles) * unit);
         let each = if matches!(call.then, Then::Gate(_)) { 2 } else { 4 };
         let groups: Vec<usize> =
             call.parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS).div_ceil(each)).collect();
-        let whole = self.plan(call).slices == 1 && supers > 1;
         if matches!(call.then, Then::Add) {
             let splits = splits(groups[0], supers, multiprocessors, SPLIT_INPUT_BYTES_MAX / input)?;
             let blocks = (multiprocessors / splits).min(groups[0]) * splits;
@@ -255,16 +280,11 @@ impl Kernels {
         };
         let most = groups.iter().zip(&blocks).map(|(g, b)| g.div_ceil(*b)).max().unwrap_or(1);
         let left = available.checked_sub(supers * input + fixed)?;
-        let partial = if whole { 0 } else { supers * partial_bytes(tiles) };
-        let wave = left.checked_div(partial).map_or(most, |wave| wave.min(most));
-        let shared_bytes = supers * input + fixed + wave * partial;
+        let kept = |groups: usize| if whole { 0 } else { kept_bytes(groups * supers, call.rows.min(8 * tiles)) };
+        let wave = left.checked_div(kept(1)).map_or(most, |wave| wave.min(most));
+        let shared_bytes = supers * input + fixed + kept(wave);
         (wave > 0).then_some(Cut { blocks, splits: 1, wave, shared_bytes })
     }
-}
-
-/// Bytes of one unit's partial results.
-pub(super) fn partial_bytes(tiles: usize) -> usize {
-    8 * tiles * 20 * 4
 }
 
 /// Parts the columns are cut into: what leaves the busiest warp least to do, and then the least input to read.
