@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use clap::Args;
+use cuda::selftest::Cases;
 use kernels::cases::{Case, normalised_error};
 use kernels::{Kernels, Runtime};
 
@@ -16,6 +17,9 @@ pub struct SelftestArgs {
     /// Print every case, not only what failed
     #[arg(long)]
     all: bool,
+    /// Only small cases of a card, for tools that watch every access
+    #[arg(long)]
+    small: bool,
 }
 
 /// Runs all cases; an error when one of them fails.
@@ -24,7 +28,7 @@ pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
         DeviceChoice::Cuda(card) => {
             let device = cuda::Device::open(card)?;
             println!("{}", device.facts().name);
-            cuda::selftest::selftest(&device)?
+            cuda::selftest::selftest(&device, if args.small { Cases::Small } else { Cases::All })?
         }
         DeviceChoice::Cpu | DeviceChoice::Auto => cpu(),
     };

@@ -4,40 +4,24 @@
 //! Bounds are of the normalised error `|a - b| / |b|`. Products quantise as the CPU does and differ in the order of a few
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
+mod attention;
 mod floats;
 mod narrow;
 
 use crate::arguments::*;
 use crate::error::Error;
-use crate::launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, SPLITS, quantised_bytes};
+use crate::launch::{Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, quantised_bytes};
 use crate::memory::{Buffer, Mailbox, Matrix};
 use crate::{Device, pack};
 use half::f16;
 use kernels::cases::{Case, floats, normalised_error, random_weights};
-use kernels::kv::BLOCK;
-use kernels::{Format, KvType, Runtime, Shape};
+use kernels::{Format, Runtime, Shape};
 
 /// Rows for each multiprocessor with which the partial sums of 2,560 columns are no longer kept apart.
 const MANY_ROWS: usize = 272;
 
 /// Head, heads and KV heads where they do not matter: those of the 1.5B.
 const HEADS: (usize, usize, usize) = (128, 12, 2);
-
-/// Depths and rows of attention. Some rows are on both sides of the end of a part, where they have different numbers of parts.
-const ATTENDED: [(usize, usize); 12] = [
-    (0, 1),
-    (31, 2),
-    (100, 1),
-    (511, 1),
-    (700, 9),
-    (1500, 1),
-    (600, 40),
-    (5000, 1),
-    (250, 21),
-    (500, 32),
-    (766, 2),
-    (2400, 21),
-];
 
 /// How one case went.
 #[derive(Clone, Debug)]
@@ -57,15 +41,25 @@ impl Outcome {
     }
 }
 
-/// Runs all cases on a card.
-pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
+/// Which cases are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cases {
+    /// All of them.
+    All,
+    /// Every kernel and format, over small shapes: what a race checker, which is a thousand times slower, gets through in minutes.
+    Small,
+}
+
+/// Runs cases on a card.
+pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
     let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
     let (floats, quantised) = formats();
     let shapes = [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)];
     let in_8_bits = [(128, 12, 2), (64, 9, 3), (80, 4, 4)].map(|heads| (heads, true));
-    for (heads, kv8) in shapes.map(|heads| (heads, false)).into_iter().chain(in_8_bits) {
-        let test = Test::new(device, &quantised, heads, kv8)?;
+    let all = shapes.map(|heads| (heads, false)).into_iter().chain(in_8_bits);
+    for (heads, kv8) in all.filter(|&(heads, _)| cases == Cases::All || heads == HEADS) {
+        let test = Test::new(device, &quantised, heads, kv8, cases)?;
         if outcomes.is_empty() {
             for &format in &quantised {
                 test.products(format, &mut oracle, &mut outcomes)?;
@@ -75,11 +69,11 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
             test.picks(&mut outcomes)?;
             test.shortlists(&mut outcomes)?;
         }
-        for (depth, queries) in ATTENDED {
+        for &(depth, queries) in attention::depths(cases) {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
         }
     }
-    let test = Test::new(device, &floats, HEADS, false)?;
+    let test = Test::new(device, &floats, HEADS, false, cases)?;
     for &format in &floats {
         test.floats(format, &mut oracle, &mut outcomes)?;
         test.many(format, &mut outcomes)?;
@@ -90,7 +84,7 @@ pub fn selftest(device: &Device) -> Result<Vec<Outcome>, Error> {
 /// Only the products of several rows, which must equal those of one row bit for bit.
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
-    Test::new(device, &formats().1, HEADS, false)?.several_of_all(&mut outcomes)?;
+    Test::new(device, &formats().1, HEADS, false, Cases::All)?.several_of_all(&mut outcomes)?;
     Ok(outcomes)
 }
 
@@ -111,6 +105,7 @@ struct Test<'a> {
     device: &'a Device,
     kernels: Kernels,
     options: KernelsOptions,
+    cases: Cases,
 }
 
 impl<'a> Test<'a> {
@@ -119,15 +114,19 @@ impl<'a> Test<'a> {
         formats: &[Format],
         (head, heads, kv_heads): (usize, usize, usize),
         kv8: bool,
+        cases: Cases,
     ) -> Result<Test<'a>, Error> {
         let (formats, multiprocessors) = (formats.to_vec(), device.facts().multiprocessors as usize);
         let (columns, experts, times) = (0, false, false);
         let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
-        Ok(Test { device, kernels: Kernels::new(device, options.clone())?, options })
+        Ok(Test { device, kernels: Kernels::new(device, options.clone())?, options, cases })
     }
 
     fn products(&self, format: Format, oracle: &mut Runtime, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let mut shapes = vec![(40, 256), (48, 768), (1000, 1536), (96, 8960)];
+        let mut shapes = vec![(40, 256), (48, 768)];
+        if self.cases == Cases::All {
+            shapes.extend([(1000, 1536), (96, 8960)]);
+        }
         if format.block_elements() == 32 {
             shapes.extend([(48, 576), (48, 896), (48, 96)]);
         }
@@ -158,8 +157,10 @@ impl<'a> Test<'a> {
         for &format in &self.options.formats {
             // One slice per super-block; then, with many rows over long columns, one slice in all.
             self.several(format, (512, 768), outcomes)?;
-            let many = self.options.multiprocessors * MANY_ROWS;
-            self.several(format, (many, 2560), outcomes)?;
+            if self.cases == Cases::All {
+                let many = self.options.multiprocessors * MANY_ROWS;
+                self.several(format, (many, 2560), outcomes)?;
+            }
             // Rows that end within a super-block, as the smallest models have them.
             if format.block_elements() == 32 {
                 self.several(format, (512, 576), outcomes)?;
@@ -184,7 +185,13 @@ impl<'a> Test<'a> {
         let squares = Buffer::zeroed(device, 32 * pack::supers(width))?;
         let arrived = Buffer::zeroed(device, 32)?;
         let quantised = Buffer::zeroed(device, quantised_bytes(width))?;
-        for rows in [2, 8, 13, 32] {
+        // A race checker takes its time for every launch, and there is one for each row.
+        let rows: &[usize] = match (self.cases, format) {
+            (Cases::All, _) => &[2, 8, 13, 21, 32],
+            (Cases::Small, Format::Q4_K | Format::Q6_K) => &[21],
+            (Cases::Small, _) => &[2],
+        };
+        for &rows in rows {
             let place = |len: usize| Buffer::new(device, &vec![f32::NAN; len]);
             let x = floats(5, rows * width);
             let (x_one, x_all) = (Buffer::new(device, &x)?, Buffer::new(device, &x)?);
@@ -320,102 +327,6 @@ impl<'a> Test<'a> {
             let error = if word as u32 == expected { 0.0 } else { 1.0 };
             outcomes.push(Outcome { name: format!("pick of {what}, row {row}"), error, bound: 0.0 });
         }
-        Ok(())
-    }
-
-    /// Both kinds of attention over the same cache, filled by the card.
-    fn attention(
-        &self,
-        depth: usize,
-        queries: usize,
-        oracle: &mut Runtime,
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<(), Error> {
-        let KernelsOptions { head, heads, kv_heads, .. } = self.options;
-        let kind = if self.options.kv8 { KvType::Q8 } else { KvType::F16 };
-        let case = Case::Attention { kind, heads, kv_heads, head, depth, queries };
-        let expected = case.prepare(oracle)(oracle);
-        let (total, width) = (depth + queries, (heads + 2 * kv_heads) * head);
-        // The oracle's queries are scaled already; the kernels scale what they are given.
-        let scale = 0.3 * (head as f32).sqrt();
-        let asked: Vec<f32> = floats(7, queries * heads * head).iter().map(|x| x * scale).collect();
-        let mut rows = vec![0.0; total * width];
-        for (position, row) in rows.chunks_exact_mut(width).enumerate() {
-            let (q, kv) = row.split_at_mut(heads * head);
-            let (k, v) = kv.split_at_mut(kv_heads * head);
-            k.copy_from_slice(&floats(position as u64, kv_heads * head));
-            v.copy_from_slice(&floats(1 << 32 | position as u64, kv_heads * head));
-            if position >= depth {
-                q.copy_from_slice(&asked[(position - depth) * heads * head..][..heads * head]);
-            }
-        }
-        let blocks = total.div_ceil(BLOCK);
-        let block_bytes = 2 * self.options.layer_bytes();
-        // Whatever was in a block before must not matter: not-a-number everywhere.
-        let cache = Buffer::new(self.device, &vec![0xffu8; blocks * block_bytes])?;
-        let table: Vec<u32> = (0..blocks as u32).rev().collect();
-        let (rows, tables) = (Buffer::new(self.device, &rows)?, Buffer::new(self.device, &table)?);
-        let positions = Buffer::new(self.device, &(0..total as u32).collect::<Vec<_>>())?;
-        let sequences = Buffer::zeroed(self.device, total)?;
-        let angles = Buffer::zeroed(self.device, 1)?;
-        let call = |from: usize| HeadsCall {
-            rows: rows.part(from * width..total * width),
-            positions: positions.part(from..total),
-            sequences: sequences.part(from..total),
-            tables: tables.all(),
-            table_stride: blocks,
-            cache: cache.all(),
-            block_bytes,
-            layer: 1,
-            q_norm: None,
-            k_norm: None,
-            epsilon: 0.0,
-            angles: &angles,
-            dimensions: 0,
-            neighbours: false,
-        };
-        self.kernels.store_heads(&StoreCall { heads: call(0), rows: total, queries: None })?;
-        let output = Buffer::new(self.device, &vec![f32::NAN; queries * heads * head])?;
-        let partial = Buffer::new(self.device, &vec![f32::NAN; queries * heads * SPLITS * (head + 2)])?;
-        let arrived = Buffer::zeroed(self.device, queries * heads)?;
-        let attend = |together, output: &Buffer<f32>| {
-            // Twice: the counters must be as they were.
-            (0..2).try_for_each(|_| {
-                self.kernels.attention(&AttentionCall {
-                    heads: call(depth),
-                    rows: queries,
-                    length_max: total,
-                    store: queries == 1,
-                    together,
-                    output: output.all(),
-                    partial: partial.all(),
-                    arrived: arrived.all(),
-                })
-            })
-        };
-        attend(1, &output)?;
-        self.compare(format!("few {case:?}"), &output, &expected, 2e-5, outcomes)?;
-        let most = self.kernels.together_max(total);
-        for together in [4, 8, most].into_iter().filter(|&together| queries > 1 && (2..=most).contains(&together)) {
-            let shared = Buffer::new(self.device, &vec![f32::NAN; output.len()])?;
-            attend(together, &shared)?;
-            let error = different(&output, &shared)? as f32;
-            outcomes.push(Outcome { name: format!("{together} rows a block {case:?}"), error, bound: 0.0 });
-        }
-        let half_queries = Buffer::zeroed(self.device, queries * heads * head)?;
-        let halves = Buffer::new(self.device, &vec![0xffffu16; queries * heads * head])?;
-        let store = StoreCall { heads: call(depth), rows: queries, queries: Some(half_queries.all()) };
-        self.kernels.store_heads(&store)?;
-        let tile = QueryTile { row: 0, count: queries as u32, position: depth as u32, padding: 0 };
-        let tiles = Buffer::new(self.device, &[tile])?;
-        let flash =
-            FlashCall { heads: call(depth), queries: half_queries.all(), tiles: tiles.all(), output: halves.all() };
-        self.kernels.flash(&flash, queries)?;
-        let mut bits = vec![0; halves.len()];
-        halves.read(0, &mut bits)?;
-        let found: Vec<f32> = bits.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
-        let (name, error) = (format!("many {case:?}"), normalised_error(&found, &expected));
-        outcomes.push(Outcome { name, error, bound: 3e-3 });
         Ok(())
     }
 
