@@ -322,7 +322,7 @@ impl Drop for Runner {
 fn rows_wanted(chunk: &Chunk<'_>) -> usize {
     match chunk.want {
         Want::Nothing => 0,
-        Want::Last => 1,
+        Want::Last | Want::Final => 1,
         Want::All => chunk.tokens.len(),
     }
 }

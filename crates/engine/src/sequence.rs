@@ -235,6 +235,7 @@ impl Sequence {
         let tokens = &self.tokens[self.kv_len..self.kv_len + self.rows];
         let want = match tokens.len() == self.pending() && self.max_tokens > 0 {
             false => Want::Nothing,
+            true if self.draft.is_empty() && self.usage.generated + 1 >= self.max_tokens => Want::Final,
             true if self.draft.is_empty() => Want::Last,
             true => Want::All,
         };

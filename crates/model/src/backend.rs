@@ -45,6 +45,8 @@ pub enum Want {
     Nothing,
     /// Only the last row: the usual case.
     Last,
+    /// The same, and the sequence ends with what is picked from it: no step will follow.
+    Final,
     /// Every row: verification of drafted tokens, or scoring.
     All,
 }

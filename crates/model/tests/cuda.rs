@@ -361,6 +361,29 @@ fn picks_ahead_are_the_best_of_the_logits() {
     assert_eq!(picked, sequence);
 }
 
+/// The end of a prompt, read in a short and in a long step, alone and beside a token of another sequence.
+#[test]
+fn picks_after_a_prompt_are_the_best_of_the_logits() {
+    let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {
+        return;
+    };
+    let prompt = tokens(60);
+    let best = |row: &[f32]| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter().position(|&x| x == largest).unwrap() as u32
+    };
+    let of = |tokens, want| Chunk { tokens, start: 0, blocks: &[1, 2], want };
+    let other = Chunk { tokens: &[7], start: 0, blocks: &[3], want: Want::Last };
+    let (short, long) = (of(&prompt[..21], Want::Last), of(&prompt, Want::Last));
+    let (mut logits, mut picks) = (Vec::new(), Vec::new());
+    for batch in [&[short][..], &[long], &[other, short], &[short, other]] {
+        card.forward(batch, &mut logits).unwrap();
+        assert!(card.pick(batch, &mut picks).unwrap());
+        assert_eq!(picks, logits.chunks_exact(VOCAB).map(best).collect::<Vec<_>>());
+    }
+    assert!(!card.pick(&[of(&prompt, Want::Nothing)], &mut picks).unwrap(), "there is nothing to pick");
+}
+
 #[test]
 fn shortlists_are_those_of_the_logits() {
     let Some((_, mut card)) = load(&Tiny { architecture: "qwen2", format: Format::Q4_K, ..Tiny::default() }) else {

@@ -181,7 +181,7 @@ impl ToyBackend {
             self.cells[block][position % BLOCK] = Cell { token, checksum };
             tokens.push(token);
             let last = index + 1 == chunk.tokens.len();
-            if chunk.want == Want::All || (chunk.want == Want::Last && last) {
+            if chunk.want == Want::All || (chunk.want != Want::Nothing && last) {
                 Self::logits(&self.options, &tokens, logits);
             }
         }

@@ -162,7 +162,7 @@ impl CpuModel {
             row = rows.end;
             let rows = match chunk.want {
                 Want::Nothing => continue,
-                Want::Last => rows.end - 1..rows.end,
+                Want::Last | Want::Final => rows.end - 1..rows.end,
                 Want::All => rows,
             };
             // Wanted rows move to the front; they never overtake rows not yet moved.

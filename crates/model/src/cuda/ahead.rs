@@ -2,13 +2,13 @@
 //!
 //! While the host looks at a token the card is already computing the step that follows if that token is fed next, which
 //! is what nearly always happens. Such a step only starts when the block tables cover the next position of every
-//! sequence, so once per block the host is waited for. A step that turns out not to be wanted is left to end: it wrote
-//! keys and values at a position that is not valid yet in any block, and whoever gets that block writes it later in the
-//! same stream.
+//! sequence, so once per block the host is waited for, and not where a sequence ends, since whoever asks next would wait for
+//! it. A step that turns out not to be wanted is left to end: it wrote keys and values at a position that is not valid yet
+//! in any block, and whoever gets that block writes it later in the same stream.
 
 use super::few::Few;
 use super::{FEW, Net};
-use crate::backend::{BLOCK, Chunk, ModelInfo};
+use crate::backend::{BLOCK, Chunk, ModelInfo, Want};
 use ::cuda::Error;
 
 /// The step under way, if any.
@@ -47,7 +47,8 @@ impl Ahead {
         wanted.copy_from_slice(&few.tickets_given);
         let apart = rows == batch.len();
         let covered = |chunk: &Chunk<'_>| chunk.start + 1 < (chunk.blocks.len() * BLOCK).min(info.context);
-        let goes_on = apart && batch.iter().all(covered);
+        let follows = |chunk: &Chunk<'_>| chunk.want != Want::Final && covered(chunk);
+        let goes_on = apart && batch.iter().all(follows);
         if goes_on {
             few.run_on(net, batch)?;
         }

@@ -213,7 +213,7 @@ impl Few {
             },
         }
         if shape.with_logits {
-            self.tickets_given[..shape.rows].iter_mut().for_each(|ticket| *ticket = ticket.wrapping_add(1));
+            self.count_tickets(shape.rows);
         }
         Ok(())
     }
@@ -237,6 +237,28 @@ impl Few {
     /// Logits of rows of a residual stream, without a pick.
     pub fn head(&self, net: &Net, x: Slice<'_, f32>, rows: usize) -> Result<(), Error> {
         self.head_after(net, x, rows, None)
+    }
+
+    /// The likeliest token of each row that [`Few::head`] was asked for, which is waited for and added.
+    pub fn pick_head(&mut self, net: &Net, rows: usize, picks: &mut Vec<u32>) -> Result<(), Error> {
+        self.pick_of(net, rows, None)?;
+        self.count_tickets(rows);
+        self.collect(&self.tickets_given[..rows], picks)
+    }
+
+    fn pick_of(&self, net: &Net, rows: usize, next: Option<(Slice<'_, u32>, Slice<'_, u32>)>) -> Result<(), Error> {
+        net.kernels.pick(&PickCall {
+            candidates: self.candidates.all(),
+            rows,
+            vocab: net.config.vocab,
+            next,
+            tickets: self.tickets.all(),
+            mailbox: &self.mailbox,
+        })
+    }
+
+    fn count_tickets(&mut self, rows: usize) {
+        self.tickets_given[..rows].iter_mut().for_each(|ticket| *ticket = ticket.wrapping_add(1));
     }
 
     fn head_after(&self, net: &Net, x: Slice<'_, f32>, rows: usize, left: Option<Partial<'_>>) -> Result<(), Error> {
@@ -265,14 +287,7 @@ impl Few {
             return several.map_or(Ok(()), |(several, left)| several.finish(net, shape.rows, self.x.all(), left));
         }
         self.head_after(net, self.x.all(), shape.rows, left)?;
-        net.kernels.pick(&PickCall {
-            candidates: self.candidates.all(),
-            rows: shape.rows,
-            vocab: net.config.vocab,
-            next: Some((self.inputs.tokens(), self.inputs.positions())),
-            tickets: self.tickets.all(),
-            mailbox: &self.mailbox,
-        })
+        self.pick_of(net, shape.rows, Some((self.inputs.tokens(), self.inputs.positions())))
     }
 
     /// The matrices of queries, keys and values.

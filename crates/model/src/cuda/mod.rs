@@ -13,13 +13,14 @@ mod few;
 mod inputs;
 mod many;
 mod narrowed;
+mod rows;
 mod several;
 mod shapes;
 mod weights;
 
 pub use shapes::{SHAPES, shape};
 
-use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want, check_batch};
+use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
 use crate::config::{Config, ConfigOptions, Pairs};
 use crate::cpu::fingerprint;
 use crate::gguf::Gguf;
@@ -32,6 +33,7 @@ use kernels::KvType;
 use kernels::shortlist::{Ask, Shortlist};
 use many::Many;
 use narrowed::Narrowed;
+use rows::{groups, is_short, runs, wanted_rows};
 use std::ops::Range;
 use std::path::Path;
 use weights::{FileSource, Layer, RandomSource, Source, Weights};
@@ -40,8 +42,6 @@ use weights::{FileSource, Layer, RandomSource, Source, Weights};
 pub const FEW: usize = 32;
 /// Most rows of any step.
 pub const ROWS_MAX: usize = 2048;
-/// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
-const DRAFT_ROWS: usize = 65;
 /// Most sequences of one step.
 pub const SEQUENCES_MAX: usize = 256;
 
@@ -244,6 +244,31 @@ impl CudaModel {
         Ok(())
     }
 
+    /// Picks of a step in which not every row is wanted, such as the end of a prompt: 600 KB of logits stay where they are. False where
+    /// nothing is wanted, or a step is several.
+    fn pick_wanted(&mut self, batch: &[Chunk<'_>], wanted: &[usize], picks: &mut Vec<u32>) -> Result<bool, Error> {
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        let long = self.many.as_mut().filter(|_| rows > FEW && !batch.iter().any(is_short));
+        if wanted.is_empty() || rows > FEW && long.is_none() {
+            return Ok(false);
+        }
+        self.ahead.forget();
+        picks.clear();
+        let is_long = long.is_some();
+        match long {
+            Some(many) => many.run(&self.net, batch)?,
+            None => self.few.run(&self.net, batch, false)?,
+        }
+        let width = self.config.embedding;
+        for (first, count) in runs(wanted) {
+            let many = self.many.as_ref().filter(|_| is_long);
+            let residual = many.map_or_else(|| self.few.residual(), Many::residual);
+            self.few.head(&self.net, residual.part(first * width..(first + count) * width), count)?;
+            self.few.pick_head(&self.net, count, picks)?;
+        }
+        Ok(true)
+    }
+
     fn take_logits(&mut self, rows: usize, logits: &mut Vec<f32>) -> Result<(), Error> {
         let values = self.logits.receive(self.few.logits(0..rows * self.config.vocab))?;
         logits.extend_from_slice(values);
@@ -271,8 +296,9 @@ impl Backend for CudaModel {
     fn pick(&mut self, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<bool, BackendError> {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        if wanted_rows(batch).len() != rows || !batch.iter().all(is_short) {
-            return Ok(false);
+        let wanted = wanted_rows(batch);
+        if wanted.len() != rows || !batch.iter().all(is_short) {
+            return self.pick_wanted(batch, &wanted, picks).map_err(failed);
         }
         if rows <= FEW {
             self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
@@ -382,59 +408,6 @@ fn failed(error: Error) -> BackendError {
     BackendError::Device(error.to_string())
 }
 
-/// Whether a chunk's rows are computed like single tokens. That is for the chunk alone to say, not for its neighbours: what
-/// a sequence says must not depend on the prompts that are read beside it.
-fn is_short(chunk: &Chunk<'_>) -> bool {
-    chunk.tokens.len() <= if chunk.want == Want::All { DRAFT_ROWS } else { FEW }
-}
-
-/// Cuts chunks into steps of at most [`FEW`] rows, in order. A chunk that is longer, a long draft, follows itself.
-fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>) -> Vec<Vec<Chunk<'b>>> {
-    let mut groups: Vec<Vec<Chunk<'b>>> = Vec::new();
-    let mut room = 0;
-    for chunk in chunks {
-        for (i, tokens) in chunk.tokens.chunks(FEW).enumerate() {
-            let start = chunk.start + i * FEW;
-            // Rows that follow others of their sequence need those to be done.
-            if i > 0 || tokens.len() > room || groups.is_empty() {
-                groups.push(Vec::new());
-                room = FEW;
-            }
-            room -= tokens.len();
-            groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, ..*chunk }));
-        }
-    }
-    groups
-}
-
-/// Rows of a step whose logits are wanted, in order.
-fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
-    let mut row = 0;
-    let mut wanted = Vec::new();
-    for chunk in batch {
-        let rows = row..row + chunk.tokens.len();
-        row = rows.end;
-        match chunk.want {
-            Want::Nothing => {}
-            Want::Last => wanted.push(rows.end - 1),
-            Want::All => wanted.extend(rows),
-        }
-    }
-    wanted
-}
-
-/// Cuts rows into runs of neighbours, at most [`FEW`] long, as first row and length.
-fn runs(rows: &[usize]) -> Vec<(usize, usize)> {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &row in rows {
-        match runs.last_mut() {
-            Some((first, count)) if *first + *count == row && *count < FEW => *count += 1,
-            _ => runs.push((row, 1)),
-        }
-    }
-    runs
-}
-
 /// Cosine and sine of every position and pair, computed as the CPU does.
 fn angles(
     config: &Config,
@@ -450,36 +423,4 @@ fn angles(
         all.extend((0..pairs).map(|i| [row[i], row[pairs + i]]));
     }
     Buffer::new(device, &all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wanted_rows_are_cut_into_runs() {
-        let chunk = |tokens: &'static [u32], want| Chunk { tokens, start: 0, blocks: &[], want };
-        let batch = [
-            chunk(&[1, 2], Want::All),
-            chunk(&[3], Want::Last),
-            chunk(&[4, 5, 6], Want::Nothing),
-            chunk(&[7, 8], Want::Last),
-        ];
-        assert_eq!(wanted_rows(&batch), [0, 1, 2, 7]);
-        assert_eq!(runs(&[0, 1, 2, 7]), [(0, 3), (7, 1)]);
-        let many: Vec<usize> = (0..FEW + 1).collect();
-        assert_eq!(runs(&many), [(0, FEW), (FEW, 1)]);
-    }
-
-    #[test]
-    fn long_drafts_are_cut_into_steps_that_follow_each_other() {
-        let tokens = [7; 70];
-        let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
-        let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
-        let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
-        let shapes: Vec<_> = groups(batch.iter()).iter().map(shape).collect();
-        let expected: [&[(usize, usize)]; 5] =
-            [&[(5, 1), (9, 30)], &[(100, 32)], &[(132, 32)], &[(164, 6), (3, 1)], &[(2, 26)]];
-        assert_eq!(shapes, expected);
-    }
 }

@@ -83,7 +83,7 @@ impl Script {
             let next = |position: usize| text.and_then(|text| text.get(position + 1)).copied().unwrap_or(self.end);
             match chunk.want {
                 Want::Nothing => {}
-                Want::Last => said.push(next(end - 1)),
+                Want::Last | Want::Final => said.push(next(end - 1)),
                 Want::All => said.extend((chunk.start..end).map(next)),
             }
         }

@@ -93,7 +93,7 @@ impl Backend for InstantBackend {
         logits.clear();
         let rows = |chunk: &Chunk<'_>| match chunk.want {
             Want::Nothing => 0,
-            Want::Last => 1,
+            Want::Last | Want::Final => 1,
             Want::All => chunk.tokens.len(),
         };
         for _ in 0..batch.iter().map(rows).sum() {

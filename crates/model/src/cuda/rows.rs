@@ -1,0 +1,92 @@
+//! Rows of a step: which of them somebody wants, and how a batch is cut into steps.
+
+use super::FEW;
+use crate::backend::{Chunk, Want};
+
+/// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
+const DRAFT_ROWS: usize = 65;
+
+/// Whether a chunk's rows are computed like single tokens. That is for the chunk alone to say, not for its neighbours: what
+/// a sequence says must not depend on the prompts that are read beside it.
+pub(super) fn is_short(chunk: &Chunk<'_>) -> bool {
+    chunk.tokens.len() <= if chunk.want == Want::All { DRAFT_ROWS } else { FEW }
+}
+
+/// Cuts chunks into steps of at most [`FEW`] rows, in order. A chunk that is longer, a long draft, follows itself.
+pub(super) fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>) -> Vec<Vec<Chunk<'b>>> {
+    let mut groups: Vec<Vec<Chunk<'b>>> = Vec::new();
+    let mut room = 0;
+    for chunk in chunks {
+        for (i, tokens) in chunk.tokens.chunks(FEW).enumerate() {
+            let start = chunk.start + i * FEW;
+            // Rows that follow others of their sequence need those to be done.
+            if i > 0 || tokens.len() > room || groups.is_empty() {
+                groups.push(Vec::new());
+                room = FEW;
+            }
+            room -= tokens.len();
+            groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, ..*chunk }));
+        }
+    }
+    groups
+}
+
+/// Rows of a step whose logits are wanted, in order.
+pub(super) fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
+    let mut row = 0;
+    let mut wanted = Vec::new();
+    for chunk in batch {
+        let rows = row..row + chunk.tokens.len();
+        row = rows.end;
+        match chunk.want {
+            Want::Nothing => {}
+            Want::Last | Want::Final => wanted.push(rows.end - 1),
+            Want::All => wanted.extend(rows),
+        }
+    }
+    wanted
+}
+
+/// Cuts rows into runs of neighbours, at most [`FEW`] long, as first row and length.
+pub(super) fn runs(rows: &[usize]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for &row in rows {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == row && *count < FEW => *count += 1,
+            _ => runs.push((row, 1)),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wanted_rows_are_cut_into_runs() {
+        let chunk = |tokens: &'static [u32], want| Chunk { tokens, start: 0, blocks: &[], want };
+        let batch = [
+            chunk(&[1, 2], Want::All),
+            chunk(&[3], Want::Last),
+            chunk(&[4, 5, 6], Want::Nothing),
+            chunk(&[7, 8], Want::Last),
+        ];
+        assert_eq!(wanted_rows(&batch), [0, 1, 2, 7]);
+        assert_eq!(runs(&[0, 1, 2, 7]), [(0, 3), (7, 1)]);
+        let many: Vec<usize> = (0..FEW + 1).collect();
+        assert_eq!(runs(&many), [(0, FEW), (FEW, 1)]);
+    }
+
+    #[test]
+    fn long_drafts_are_cut_into_steps_that_follow_each_other() {
+        let tokens = [7; 70];
+        let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
+        let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
+        let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
+        let shapes: Vec<_> = groups(batch.iter()).iter().map(shape).collect();
+        let expected: [&[(usize, usize)]; 5] =
+            [&[(5, 1), (9, 30)], &[(100, 32)], &[(132, 32)], &[(164, 6), (3, 1)], &[(2, 26)]];
+        assert_eq!(shapes, expected);
+    }
+}
