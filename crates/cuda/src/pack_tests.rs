@@ -14,7 +14,7 @@ fn element(format: Format, chunk: &[u8], lane: usize, i: usize) -> f32 {
         Format::Q4_K | Format::Q5_K => {
             let (y, z, w) = (word(row * 16 + 4), word(row * 16 + 8), word(row * 16 + 12));
             let low = (if j < 4 { y } else { z }) >> (8 * (j & 3)) & 0xff;
-            let (scale, min) = (low & 63, low >> 6 | (w >> (4 * j) & 15) << 2);
+            let (scale, min) = (low & 63, low >> 6 | (w >> (8 * (j % 4) + j / 4 * 4) & 15) << 2);
             (half_at(chunk, row * 16), scale as f32, -half_at(chunk, row * 16 + 2) * min as f32)
         }
         Format::Q6_K => (half_at(chunk, 64 + row * 2), f32::from(chunk[row * 16 + j * 2 + i / 16] as i8), 0.0),
