@@ -32,6 +32,7 @@ const TAGGED: &str = include_str!("kernels/tagged.cuh");
 const RING: &str = include_str!("kernels/ring.cuh");
 const TOKEN_PHASE: &str = include_str!("kernels/token_phase.cuh");
 const TOKEN_INPUT: &str = include_str!("kernels/token_input.cuh");
+const TOKEN_CHUNK: &str = include_str!("kernels/token_chunk.cuh");
 const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
 const TOKEN_EXPERTS: &str = include_str!("kernels/token_experts.cuh");
 const TOKEN_CACHE: &str = include_str!("kernels/token_cache.cuh");
@@ -125,6 +126,7 @@ impl Source {
                 TOKEN_PHASE,
                 RING,
                 TOKEN_INPUT,
+                TOKEN_CHUNK,
                 TOKEN_PRODUCT,
                 TOKEN_EXPERTS,
                 TOKEN_CACHE,
