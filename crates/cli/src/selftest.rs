@@ -30,7 +30,10 @@ pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
             println!("{}", device.facts().name);
             cuda::selftest::selftest(&device, if args.small { Cases::Small } else { Cases::All })?
         }
-        DeviceChoice::Cpu | DeviceChoice::Auto => cpu(),
+        DeviceChoice::Cpu | DeviceChoice::Auto => {
+            ensure!(!args.small, "--small is for cards; leave it out, the CPU's cases take seconds");
+            cpu()
+        }
     };
     for outcome in outcomes.iter().filter(|outcome| args.all || !outcome.passed()) {
         let verdict = if outcome.passed() { "ok    " } else { "FAILED" };

@@ -10,7 +10,7 @@
 // A row gets the bits that `attention` gives it: the same products in the same order, only other warps compute them. No row may
 // have more than SPLITS times 256 positions, and all keys and values have been stored (`heads.cu`).
 //
-// Bytes: as `attention`, by blocks of rows instead of rows. Shared memory bounds the sums: 36 KB for each row and 64 positions.
+// Bytes: as `attention`, by blocks of rows instead of rows. What bounds the sums is reading shared memory: 36 KB for each row and 64 positions.
 
 #define CREWS (ATTENTION_WARPS / 4)
 #define CREW_THREADS (4 * WARP)

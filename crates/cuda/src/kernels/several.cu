@@ -1,6 +1,6 @@
 // Matrix times 2 to 32 rows, on tensor cores.
 //
-//   out[m][n] = sum_k W[n][k] * x[m][k]     m < 8 * TILES (compiled for 1, 2 or 4 tiles of eight rows)
+//   out[m][n] = sum_k W[n][k] * x[m][k]     m < 8 * TILES (compiled for one to four tiles of eight rows)
 //
 // Bytes: the packed weights, once, whatever the number of rows; quantised rows once per block, from the cache.
 // Work: one 16 x 8 x 32 integer product per sixteen weight rows, block of 32 columns and tile; what costs is what comes after it, one

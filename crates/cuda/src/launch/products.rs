@@ -193,6 +193,11 @@ impl Plan {
         }
     }
 
+    /// Whether tiles are added up as a whole instead of one sum for each super-block.
+    pub fn is_whole(&self) -> bool {
+        self.slices == 1 && self.supers > 1
+    }
+
     /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.
     fn shared_bytes(&self) -> usize {
         let activations = self.supers * (256 + 64);

@@ -353,7 +353,7 @@ impl Phase {
         };
         let chunk = pack::chunk_bytes(format);
         let skipped = u64::from(first * p.supers) * chunk as u64;
-        // Tiles that are added up as a whole are one warp's each.
+        // Tiles that are added up as a whole (`Plan::is_whole`) are one warp's each.
         let whole = p.slices == 1 && p.supers > 1;
         let width = (!whole).then(|| self.ring.width(chunk));
         stretch = StretchBlock {

@@ -229,7 +229,7 @@ impl Kernels {
             ..SeveralBlock::default()
         };
         let blocks: usize = cut.blocks.iter().sum();
-        let whole = usize::from(self.plan(call).slices == 1 && supers > 1);
+        let whole = usize::from(self.plan(call).is_whole());
         let (name, function) = match call.then {
             Then::Store => ("several_store", &several.store),
             Then::Add => {
@@ -259,7 +259,7 @@ impl Kernels {
         let supers = pack::supers(matrix.columns);
         let input = input_bytes(tiles, is_wide(matrix.format));
         let unit = call.parts.iter().map(|part| 4 * pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        let whole = self.plan(call).slices == 1 && supers > 1;
+        let whole = self.plan(call).is_whole();
         let scales = call.parts.iter().map(|part| scales_bytes(part.matrix.format, whole)).max().unwrap_or(0);
         let fixed = WARPS * (scales + depth(tiles) * unit);
         let each = if matches!(call.then, Then::Gate(_)) { 2 } else { 4 };
