@@ -176,7 +176,7 @@ impl Runner {
         }
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();
         self.stats.steps += 1;
-        let wanted: usize = batch.iter().map(rows_wanted).sum();
+        let wanted: usize = batch.iter().map(|chunk| chunk.wanted().len()).sum();
         let right = match self.picked {
             true => self.picks.len() == wanted,
             false => self.logits.len() == wanted * self.limits.vocab,
@@ -215,7 +215,7 @@ impl Runner {
                 continue;
             }
             let chunk = sequence.chunk();
-            let wanted = offset..offset + rows_wanted(&chunk);
+            let wanted = offset..offset + chunk.wanted().len();
             let reading = sequence.pending() > 1 || sequence.usage.generated == 0;
             if reading && chunk.want != Want::All {
                 self.stats.prompt_tokens += chunk.tokens.len() as u64;
@@ -316,13 +316,5 @@ impl Drop for Runner {
             self.settle();
             self.scheduler.save_all(self.backend.as_ref(), SAVE_AT_END);
         }
-    }
-}
-
-fn rows_wanted(chunk: &Chunk<'_>) -> usize {
-    match chunk.want {
-        Want::Nothing => 0,
-        Want::Last | Want::Final => 1,
-        Want::All => chunk.tokens.len(),
     }
 }

@@ -66,6 +66,18 @@ pub struct Chunk<'a> {
     pub want: Want,
 }
 
+impl Chunk<'_> {
+    /// Its rows that need logits, counted from its first.
+    pub fn wanted(&self) -> Range<usize> {
+        let rows = self.tokens.len();
+        match self.want {
+            Want::Nothing => rows..rows,
+            Want::Last | Want::Final => rows - 1..rows,
+            Want::All => 0..rows,
+        }
+    }
+}
+
 /// Why a step could not be done. The KV content of the sequences in the step is then undefined past `start`.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {

@@ -41,6 +41,8 @@ pub struct ToyOptions {
     pub gate: Option<Receiver<()>>,
     /// When given, every step adds a line: start and number of rows of each chunk.
     pub log: Option<StepLog>,
+    /// When given, every step adds what is wanted of each chunk.
+    pub wants: Option<Arc<Mutex<Vec<Want>>>>,
     /// When given, the toy makes shortlists where it is asked to, and counts them here.
     pub shortlists: Option<Arc<AtomicUsize>>,
 }
@@ -66,6 +68,7 @@ impl Default for ToyOptions {
             speaker: None,
             gate: None,
             log: None,
+            wants: None,
             shortlists: None,
         }
     }
@@ -180,8 +183,7 @@ impl ToyBackend {
             let block = chunk.blocks[position / BLOCK] as usize;
             self.cells[block][position % BLOCK] = Cell { token, checksum };
             tokens.push(token);
-            let last = index + 1 == chunk.tokens.len();
-            if chunk.want == Want::All || (chunk.want != Want::Nothing && last) {
+            if chunk.wanted().contains(&index) {
                 Self::logits(&self.options, &tokens, logits);
             }
         }
@@ -202,6 +204,9 @@ impl Backend for ToyBackend {
         if let Some(log) = &self.options.log {
             let line = batch.iter().map(|chunk| (chunk.start, chunk.tokens.len())).collect();
             log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+        if let Some(wants) = &self.options.wants {
+            wants.lock().unwrap_or_else(PoisonError::into_inner).extend(batch.iter().map(|chunk| chunk.want));
         }
         logits.clear();
         let fed = |token: Option<u32>| token.is_some_and(|t| batch.iter().any(|chunk| chunk.tokens.contains(&t)));

@@ -5,7 +5,7 @@
 
 use model::{BackendError, Chunk};
 
-use super::{Runner, rows_wanted};
+use super::Runner;
 use crate::constraint::Constraint;
 use crate::guard::guard;
 use crate::sequence::Sequence;
@@ -29,10 +29,7 @@ fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> 
     let rows: Vec<(usize, usize)> = batch
         .iter()
         .enumerate()
-        .flat_map(|(i, chunk)| {
-            let end = chunk.start + chunk.tokens.len();
-            (end - rows_wanted(chunk)..end).map(move |position| (i, position + 1))
-        })
+        .flat_map(|(i, chunk)| chunk.wanted().map(move |row| (i, chunk.start + row + 1)))
         .collect();
     let asks: Vec<_> = rows.iter().map(|&(i, _)| stepped[i].sampler().ask()).collect();
     let mut failed = false;

@@ -4,43 +4,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use engine::{Engine, EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling, SubmitError, TokenBytes};
-use model::{Backend, BackendError, Chunk, ModelInfo, Want};
+use engine::{EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling, SubmitError, TokenBytes};
+use model::Want;
 use testkit::toy::{StepLog, ToyBackend, ToyOptions};
 
 use crate::support::*;
-
-/// A toy that notes what is wanted of it.
-struct Watched {
-    toy: ToyBackend,
-    wants: Arc<Mutex<Vec<Want>>>,
-}
-
-impl Backend for Watched {
-    fn info(&self) -> &ModelInfo {
-        self.toy.info()
-    }
-    fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
-        self.wants.lock().unwrap().extend(batch.iter().map(|chunk| chunk.want));
-        self.toy.forward(batch, logits)
-    }
-    fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
-        self.toy.copy_block(from, to)
-    }
-    fn export_block(&self, block: u32, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
-        self.toy.export_block(block, bytes)
-    }
-    fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError> {
-        self.toy.import_block(block, bytes)
-    }
-}
 
 /// A card begins no step ahead there.
 #[test]
 fn a_backend_is_told_with_which_token_a_sequence_ends() {
     let wants = Arc::new(Mutex::new(Vec::new()));
-    let backend = Watched { toy: ToyBackend::new(ToyOptions::default()), wants: Arc::clone(&wants) };
-    let engine = Engine::start(Box::new(backend), EngineOptions::default()).unwrap();
+    let toy = ToyOptions { wants: Some(Arc::clone(&wants)), ..ToyOptions::default() };
+    let engine = start(toy, EngineOptions::default());
     ask(&engine, Request::new(prompt(1, 10), 3));
     assert_eq!(*wants.lock().unwrap(), [Want::Last, Want::Last, Want::Final]);
     ask(&engine, Request::new(prompt(2, 10), 1));

@@ -6,7 +6,7 @@
 mod feed_forward;
 mod scratch;
 
-use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want, check_batch};
+use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
 use crate::config::{Config, ConfigOptions};
 use crate::gguf::Gguf;
 use crate::load::{Embeddings, LoadError, load};
@@ -158,15 +158,10 @@ impl CpuModel {
         let width = config.embedding;
         let (mut row, mut wanted) = (0, 0);
         for chunk in batch {
-            let rows = row..row + chunk.tokens.len();
-            row = rows.end;
-            let rows = match chunk.want {
-                Want::Nothing => continue,
-                Want::Last | Want::Final => rows.end - 1..rows.end,
-                Want::All => rows,
-            };
+            let rows = chunk.wanted();
             // Wanted rows move to the front; they never overtake rows not yet moved.
-            s.x.copy_within(rows.start * width..rows.end * width, wanted * width);
+            s.x.copy_within((row + rows.start) * width..(row + rows.end) * width, wanted * width);
+            row += chunk.tokens.len();
             wanted += rows.len();
         }
         let stride = output_stride(config.vocab);

@@ -202,7 +202,7 @@ impl CudaModel {
         let (mut of_long, mut of_short) = (of_long.chunks_exact(vocab), of_short.chunks_exact(vocab));
         for chunk in batch {
             let from = if is_short(chunk) { &mut of_short } else { &mut of_long };
-            from.take(wanted_rows(&[*chunk]).len()).for_each(|row| logits.extend_from_slice(row));
+            from.take(chunk.wanted().len()).for_each(|row| logits.extend_from_slice(row));
         }
         Ok(())
     }

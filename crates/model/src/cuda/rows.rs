@@ -36,13 +36,8 @@ pub(super) fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
     let mut row = 0;
     let mut wanted = Vec::new();
     for chunk in batch {
-        let rows = row..row + chunk.tokens.len();
-        row = rows.end;
-        match chunk.want {
-            Want::Nothing => {}
-            Want::Last | Want::Final => wanted.push(rows.end - 1),
-            Want::All => wanted.extend(rows),
-        }
+        wanted.extend(chunk.wanted().map(|own| row + own));
+        row += chunk.tokens.len();
     }
     wanted
 }

@@ -81,11 +81,7 @@ impl Script {
             }
             let text = self.texts.get(self.current);
             let next = |position: usize| text.and_then(|text| text.get(position + 1)).copied().unwrap_or(self.end);
-            match chunk.want {
-                Want::Nothing => {}
-                Want::Last | Want::Final => said.push(next(end - 1)),
-                Want::All => said.extend((chunk.start..end).map(next)),
-            }
+            said.extend(chunk.wanted().map(|row| next(chunk.start + row)));
         }
         said
     }

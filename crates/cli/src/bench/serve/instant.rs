@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use engine::{Engine, EngineOptions};
 use model::gguf::Gguf;
-use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want};
+use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo};
 use server::{LoadedModel, Loader, ModelCard};
 use text::{ChatTemplate, Special, Tokenizer};
 
@@ -91,12 +91,7 @@ impl Backend for InstantBackend {
 
     fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
         logits.clear();
-        let rows = |chunk: &Chunk<'_>| match chunk.want {
-            Want::Nothing => 0,
-            Want::Last | Want::Final => 1,
-            Want::All => chunk.tokens.len(),
-        };
-        for _ in 0..batch.iter().map(rows).sum() {
+        for _ in batch.iter().flat_map(Chunk::wanted) {
             let start = logits.len();
             logits.resize(start + self.info.vocab, 0.0);
             logits[start + self.word as usize] = 1.0;
