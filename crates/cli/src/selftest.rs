@@ -1,4 +1,4 @@
-//! `flint selftest`: every kernel of a device against its oracle, over the case tables.
+//! `flint selftest`: every kernel of a device against its oracle, over the case tables, and whole steps of a card.
 
 use anyhow::ensure;
 use clap::Args;
@@ -28,7 +28,10 @@ pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
         DeviceChoice::Cuda(card) => {
             let device = cuda::Device::open(card)?;
             println!("{}", device.facts().name);
-            cuda::selftest::selftest(&device, if args.small { Cases::Small } else { Cases::All })?
+            let cases = if args.small { Cases::Small } else { Cases::All };
+            let mut outcomes = cuda::selftest::selftest(&device, cases)?;
+            outcomes.extend(model::cuda::selftest(card, cases)?);
+            outcomes
         }
         DeviceChoice::Cpu | DeviceChoice::Auto => {
             ensure!(!args.small, "--small is for cards; leave it out, the CPU's cases take seconds");

@@ -3,6 +3,7 @@
 //! too long it prints and leaves out.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
+use ::cuda::selftest::Cases;
 use kernels::cases::normalised_error;
 use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
@@ -260,30 +261,10 @@ fn real_shapes_give_equal_bits_for_any_number_of_rows() {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
         return println!("skipped: {error}");
     }
-    // Layers, elements between gate and down, tokens, and how keys and values are kept.
-    let mut cases = vec![
-        ("qwen2.5-coder-0.5b", 24, 4864, 70, KvType::F16),
-        ("qwen2.5-coder-1.5b", 4, 8960, 70, KvType::F16),
-        ("qwen2.5-coder-1.5b", 4, 8960, 70, KvType::Q8),
-        ("qwen2.5-coder-7b", 2, 18944, 70, KvType::F16),
-    ];
-    if is_emulated() {
-        println!("skipped: real shapes but for one layer of the 7B, which would take an emulated card too long");
-        cases = [KvType::F16, KvType::Q8].map(|kv_type| ("qwen2.5-coder-7b", 1, 4096, 6, kv_type)).to_vec();
-    }
-    for (name, layers, feed_forward, count, kv_type) in cases {
-        let shape = model::cuda::shape(name).unwrap();
-        let config = model::Config { layers, vocab: VOCAB, feed_forward, ..shape };
-        let changes = ConfigOptions::default();
-        let options = CudaOptions { card: 0, kv_tokens: 4096, kv_type, config: changes, threads: 2, times: false };
-        let mut card = CudaModel::random(config, options).unwrap();
-        let prompt = tokens(count);
-        let single = read(&mut card, &prompt, &[1]);
-        for pieces in [&[2][..], &[4], &[7, 1], &[32], &[60]].into_iter().filter(|pieces| pieces[0] <= count) {
-            let got = read(&mut card, &prompt, pieces);
-            let first = got.iter().zip(&single).position(|(a, b)| a != b).map(|at| at / VOCAB);
-            assert_eq!(first, None, "{name}, {kv_type:?}, in pieces of {pieces:?}: the first row that differs");
-        }
+    let cases = if is_emulated() { Cases::Small } else { Cases::All };
+    println!("{cases:?} cases; an emulated card takes too long for all");
+    for outcome in model::cuda::selftest(0, cases).unwrap() {
+        assert!(outcome.passed(), "{}: {} rows differ", outcome.name, outcome.error);
     }
 }
 

@@ -14,10 +14,12 @@ mod inputs;
 mod many;
 mod narrowed;
 mod rows;
+mod selftest;
 mod several;
 mod shapes;
 mod weights;
 
+pub use selftest::{SelftestError, selftest};
 pub use shapes::{SHAPES, shape};
 
 use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
