@@ -50,7 +50,7 @@ struct Route {
 
 extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant__ Route p) {
     __shared__ u32 is_last;
-    __shared__ uint2 chosen[USED_MAX + 1];
+    __shared__ uint2 chosen[LIST_MAX];
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y, expert = blockIdx.x * 8 + warp;
     const float* router = p.router + (u64)expert * p.columns;
     let_next_start();

@@ -2,6 +2,7 @@
 
 #define EXPERTS_MAX 256
 #define USED_MAX 32
+#define LIST_MAX (USED_MAX + WARP)
 
 // A score is the product of the normalised row with the router's. The row's scale stands outside of the sum, so that the sum
 // does not wait for it: this is a lane's part of a super-block, its eight elements in order, then the tree of a warp.
@@ -75,14 +76,14 @@ __device__ __forceinline__ Chosen<EACH> choose(const u32* before, u32 used) {
     return c;
 }
 
-// Expert and ordered score of the chosen, in the order of expert numbers. What is not chosen goes to the place after the
-// last, which is cheaper than leaving it.
+// Expert and ordered score of the chosen, in the order of expert numbers. What is not chosen goes to a place of the lane's own after
+// the last, which is cheaper than leaving it.
 template <int EACH>
 __device__ __forceinline__ void list_chosen(const Chosen<EACH>& c, const u32* before, uint2* list) {
     u32 lane = threadIdx.x % WARP, first = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        u32 place = c.scores[i] != before[i] ? first + __popc(c.lanes[i] & ((1u << lane) - 1)) : USED_MAX;
+        u32 place = c.scores[i] != before[i] ? first + __popc(c.lanes[i] & ((1u << lane) - 1)) : USED_MAX + lane;
         list[place] = make_uint2(lane + i * WARP, before[i]);
         first += __popc(c.lanes[i]);
     }

@@ -26,7 +26,7 @@ struct Mixture {
 // A block's copy of the choice, in the order of expert numbers.
 struct Choice {
     List down;                    // This block's part of their down matrices.
-    uint2 list[USED_MAX + 1];     // Expert and ordered score.
+    uint2 list[LIST_MAX];         // Expert and ordered score.
     float shares[USED_MAX];
     u32 used;
     u32 known;                    // Phases before the next choice: for the feeder.
