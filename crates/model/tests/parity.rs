@@ -17,13 +17,10 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 use kernels::{Format, Kernels, KvType};
-use model::gguf::Gguf;
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, Want};
 use serde_json::Value;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use testkit::gguf::{GgufWriter, real_model};
+use testkit::gguf::{real_model, write_as};
 
 /// Closer than this, two logits are a near tie.
 const NEAR: f64 = 0.05;
@@ -111,27 +108,8 @@ fn check_greedy_of_floats(name: &str, golden: &str) {
     let Some(path) = real_model(name) else { return };
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("floats.gguf");
-    write_as_floats(&path, &copy);
+    write_as(&path, &copy, Format::F32).unwrap();
     check_picks(Model::load(&copy), &format!("{name} as floats"), golden, 20 * 64, NEAR);
-}
-
-/// Writes a model with every matrix as 32-bit floats.
-fn write_as_floats(path: &Path, to: &Path) {
-    let gguf = Gguf::open(path).unwrap();
-    let mut file = File::open(path).unwrap();
-    let metadata = gguf.metadata.iter().fold(GgufWriter::new(), |w, (key, value)| w.meta(key, value.clone()));
-    let writer = gguf.tensors.iter().fold(metadata, |writer, tensor| {
-        let (columns, mut bytes) = (tensor.columns() as usize, vec![0; tensor.bytes as usize]);
-        file.seek(SeekFrom::Start(tensor.offset)).unwrap();
-        file.read_exact(&mut bytes).unwrap();
-        let mut row = vec![0.0; columns];
-        let floats = bytes.chunks_exact(tensor.kind.row_bytes(columns)).flat_map(|packed| {
-            kernels::blocks::dequantize_row(tensor.kind, packed, &mut row);
-            row.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()
-        });
-        writer.tensor(&tensor.name, &tensor.dims, Format::F32, floats.collect())
-    });
-    writer.write(to).unwrap();
 }
 
 /// Perplexity within half a percent.

@@ -2,10 +2,11 @@
 //!
 //! The writer writes what it is told, also what a reader must refuse: names may repeat and data may have any length.
 
-use std::io::{self, Write};
+use half::f16;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use model::gguf::{ALIGNMENT_DEFAULT, Array, Format, StringArray, Value};
+use model::gguf::{ALIGNMENT_DEFAULT, Array, Format, Gguf, StringArray, Value};
 
 /// Collects metadata and tensors and lays them out as a file.
 ///
@@ -126,6 +127,29 @@ impl GgufWriter {
         }
         Ok(())
     }
+}
+
+/// Writes a model again with every matrix as floats, `F16` or `F32`; what is no matrix stays in 32 bits.
+pub fn write_as(path: &Path, to: &Path, format: Format) -> io::Result<()> {
+    let gguf = Gguf::open(path).map_err(io::Error::other)?;
+    let mut file = std::fs::File::open(path)?;
+    let mut writer = gguf.metadata.iter().fold(GgufWriter::new(), |w, (key, value)| w.meta(key, value.clone()));
+    for tensor in &gguf.tensors {
+        let (columns, mut bytes) = (tensor.columns() as usize, vec![0; tensor.bytes as usize]);
+        file.seek(SeekFrom::Start(tensor.offset))?;
+        file.read_exact(&mut bytes)?;
+        let kind = if tensor.dims.len() > 1 { format } else { Format::F32 };
+        let (mut row, mut data) = (vec![0.0; columns], Vec::new());
+        for packed in bytes.chunks_exact(tensor.kind.row_bytes(columns)) {
+            kernels::blocks::dequantize_row(tensor.kind, packed, &mut row);
+            match kind {
+                Format::F16 => data.extend(row.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes())),
+                _ => data.extend(row.iter().flat_map(|x| x.to_le_bytes())),
+            }
+        }
+        writer = writer.tensor(&tensor.name, &tensor.dims, kind, data);
+    }
+    writer.write(to)
 }
 
 /// The file of a real model, when it has been fetched into the store: `FLINT_HOME`, else the user's data directory.
