@@ -5,6 +5,7 @@ use cuda::{KernelsOptions, Source, compile, nvrtc_version};
 use kernels::Format;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 const PACKAGE: &str = "nvidia-cuda-nvrtc==13.0.88";
 
@@ -47,41 +48,52 @@ fn every_kernel_compiles_for_every_architecture() {
         return;
     }
     println!("NVRTC {:?}", nvrtc_version().unwrap());
+    let wanted = Mutex::new(wanted().into_iter());
+    let work = || {
+        loop {
+            let Some((source, definitions, architecture)) = wanted.lock().unwrap().next() else { return };
+            let code = compile(source, &definitions, architecture).unwrap();
+            assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(work))));
+}
+
+/// Sources with their definitions and the architecture they are compiled for.
+fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
     let all: Vec<Format> = Format::ALL.into_iter().filter(|&format| cuda::pack::is_supported(format)).collect();
     let mix = vec![Format::Q4_K, Format::Q6_K];
-    let check_with = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), kv8, architecture: &str| {
+    let of_kv = |source: Source, formats: &[Format], tiles, (head, heads, kv_heads), kv8, architecture| {
         // With 32 heads it is a mixture of experts and wider than a norm is for one super-block per warp.
         let (columns, experts, formats) = (heads * 160, heads == 32, formats.to_vec());
         let (multiprocessors, times) = (132, false);
         let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
-        let code = compile(source, &options.definitions(source, tiles), architecture).unwrap();
-        assert!(code.starts_with(b"\x7fELF"), "{} is machine code", source.name());
+        (source, options.definitions(source, tiles), architecture)
     };
-    let check = |source, formats: &[Format], tiles, shape, architecture: &str| {
-        check_with(source, formats, tiles, shape, false, architecture);
+    let of = |source, formats: &[Format], tiles, shape, architecture| {
+        of_kv(source, formats, tiles, shape, false, architecture)
     };
     // The shapes of the models in the catalogue and of the self test.
     let shapes = [(128, 12, 2), (128, 28, 4), (64, 14, 2), (64, 9, 3), (80, 4, 4)];
+    // What takes longest comes first, so that nobody waits for it at the end. A mixture of experts has eight queries for a KV head.
+    let mut wanted = vec![
+        of_kv(Source::Token, &mix, 1, (128, 32, 4), true, "sm_90a"),
+        of(Source::Token, &mix, 1, (128, 32, 4), "sm_90a"),
+        of_kv(Source::Token, &mix, 1, shapes[0], true, "sm_90a"),
+        of(Source::Token, &mix, 1, shapes[0], "sm_90a"),
+        of(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
+        of(Source::Several, &all, 2, shapes[0], "sm_80"),
+    ];
     for architecture in ["sm_80", "sm_90a"] {
+        wanted.extend([1, 2, 3, 4].map(|tiles| of(Source::Several, &mix, tiles, shapes[0], architecture)));
+        let plain = [Source::Product, Source::Floats, Source::Rows, Source::Gemm];
+        wanted.extend(plain.map(|source| of(source, &all, 1, shapes[0], architecture)));
         for shape in shapes {
-            for source in [Source::Attention, Source::Heads, Source::Flash] {
-                check(source, &all, 0, shape, architecture);
-            }
-        }
-        for source in [Source::Product, Source::Floats, Source::Rows, Source::Gemm] {
-            check(source, &all, 1, shapes[0], architecture);
-        }
-        for tiles in [1, 2, 3, 4] {
-            check(Source::Several, &mix, tiles, shapes[0], architecture);
+            let attending = [Source::Attention, Source::Heads, Source::Flash];
+            wanted.extend(attending.map(|source| of(source, &all, 0, shape, architecture)));
         }
     }
-    for source in [Source::Attention, Source::Heads, Source::Flash, Source::Token] {
-        check_with(source, &mix, 1, shapes[0], true, "sm_90a");
-    }
-    check_with(Source::Token, &mix, 1, (128, 32, 4), true, "sm_90a");
-    check(Source::Several, &all, 2, shapes[0], "sm_80");
-    check(Source::Token, &mix, 1, shapes[0], "sm_90a");
-    // Queries of a mixture of experts, eight for a KV head.
-    check(Source::Token, &mix, 1, (128, 32, 4), "sm_90a");
-    check(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a");
+    let attending = [Source::Attention, Source::Heads, Source::Flash];
+    wanted.extend(attending.map(|source| of_kv(source, &mix, 1, shapes[0], true, "sm_90a")));
+    wanted
 }
