@@ -50,7 +50,7 @@ const WIDEST: f64 = 6.0;
 const SCATTER: f64 = 1.5;
 /// So little scatter needs no control: nothing was rounded to 8 bits.
 const LITTLE: f64 = 0.01;
-/// Prompts of the control beside a card: plain kernels take a second for a token of half a billion weights.
+/// Prompts of the control beside a card: plain kernels take half a second for a token of half a billion weights, on two cores.
 const CONTROLS: usize = 3;
 /// Room for a prompt and its answer.
 const POSITIONS: usize = 4096;

@@ -9,6 +9,7 @@ use crate::config::{Config, ConfigOptions, Experts};
 use crate::load::LoadError;
 use ::cuda::selftest::{Cases, Outcome};
 use kernels::KvType;
+use std::ops::Range;
 
 /// The logits are not what is tested, and a whole vocabulary of them takes longer than all else.
 const VOCAB: usize = 320;
@@ -51,7 +52,7 @@ const REAL: [Steps; 5] = [
 
 /// Small ones, for what is a thousand times slower than a card.
 const SMALL: [Steps; 3] = [
-    Steps { depths: &[0], rows: 6, ..steps("qwen2.5-coder-7b", 1, 4096, KvType::F16) },
+    Steps { depths: &[0, 252], rows: 6, ..steps("qwen2.5-coder-7b", 1, 4096, KvType::F16) },
     Steps { depths: &[0], rows: 6, ..steps("qwen2.5-coder-7b", 1, 4096, KvType::Q8) },
     Steps { depths: &[0], rows: 2, experts: 16, ..steps("qwen3-coder-30b-a3b", 1, 768, KvType::F16) },
 ];
@@ -69,11 +70,12 @@ pub fn selftest(card: usize, cases: Cases) -> Result<Vec<Outcome>, SelftestError
         for &depth in steps.depths {
             let tokens: Vec<u32> = (0..depth + steps.rows).map(|i| ((i * 37 + 11) % VOCAB) as u32).collect();
             let longest = model.info().rows_max;
-            read(&mut model, &tokens[..depth], 0, &[longest], Want::Nothing)?;
-            let single = read(&mut model, &tokens, depth, &[1], Want::All)?;
+            read(&mut model, &tokens, 0..depth, &[longest], Want::Nothing)?;
+            let compared = depth..tokens.len();
+            let single = read(&mut model, &tokens, compared.clone(), &[1], Want::All)?;
             let sizes = [&[2][..], &[4], &[7, 1], &[32], &[60]];
             for pieces in sizes.into_iter().filter(|pieces| pieces[0] <= steps.rows.min(longest)) {
-                let got = read(&mut model, &tokens, depth, pieces, Want::All)?;
+                let got = read(&mut model, &tokens, compared.clone(), pieces, Want::All)?;
                 let rows = got.chunks_exact(VOCAB).zip(single.chunks_exact(VOCAB));
                 let error = rows.filter(|(got, single)| got != single || got.iter().any(|x| x.is_nan())).count() as f32;
                 let Steps { name, kv_type, .. } = steps;
@@ -95,18 +97,18 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     Ok(CudaModel::random(config, options)?)
 }
 
-/// Logits of the rows from `start` on, in steps of the given sizes, again and again.
+/// Logits of some rows of a sequence, in steps of the given sizes, again and again.
 fn read(
     model: &mut CudaModel,
     tokens: &[u32],
-    mut start: usize,
+    rows: Range<usize>,
     pieces: &[usize],
     want: Want,
 ) -> Result<Vec<f32>, BackendError> {
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().collect();
-    let (mut all, mut logits) = (Vec::new(), Vec::new());
+    let (mut all, mut logits, mut start) = (Vec::new(), Vec::new(), rows.start);
     for piece in pieces.iter().cycle() {
-        let end = (start + piece).min(tokens.len());
+        let end = (start + piece).min(rows.end);
         if start == end {
             break;
         }
