@@ -84,16 +84,15 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
         of(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
         of(Source::Several, &all, 2, shapes[0], "sm_80"),
     ];
+    let attending = [Source::Attention, Source::Heads, Source::Flash];
     for architecture in ["sm_80", "sm_90a"] {
         wanted.extend([1, 2, 3, 4].map(|tiles| of(Source::Several, &mix, tiles, shapes[0], architecture)));
         let plain = [Source::Product, Source::Floats, Source::Rows, Source::Gemm];
         wanted.extend(plain.map(|source| of(source, &all, 1, shapes[0], architecture)));
         for shape in shapes {
-            let attending = [Source::Attention, Source::Heads, Source::Flash];
             wanted.extend(attending.map(|source| of(source, &all, 0, shape, architecture)));
         }
     }
-    let attending = [Source::Attention, Source::Heads, Source::Flash];
     wanted.extend(attending.map(|source| of_kv(source, &mix, 1, shapes[0], true, "sm_90a")));
     wanted
 }

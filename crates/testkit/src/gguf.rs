@@ -144,7 +144,8 @@ pub fn write_as(path: &Path, to: &Path, format: Format) -> io::Result<()> {
             kernels::blocks::dequantize_row(tensor.kind, packed, &mut row);
             match kind {
                 Format::F16 => data.extend(row.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes())),
-                _ => data.extend(row.iter().flat_map(|x| x.to_le_bytes())),
+                Format::F32 => data.extend(row.iter().flat_map(|x| x.to_le_bytes())),
+                other => return Err(io::Error::other(format!("no matrix is written as {}", other.name()))),
             }
         }
         writer = writer.tensor(&tensor.name, &tensor.dims, kind, data);

@@ -2,7 +2,7 @@
 //!
 //! Both read the same prompt and then the CPU's own answer, token by token, so that every position is compared whatever
 //! came before. Sums in another order differ in their last bits, and rounding activations to 8 bits makes tenths of a logit of
-//! that. How much, a control says: the same CPU with its other kernels, which add up in another order. A card may differ as much,
+//! that. How much, a control says: the same CPU with its plain kernels, which add up in another order. A card may differ as much,
 //! and where it picks another token is counted and shown, because a wrong kernel shows as a wide gap between the two.
 //!
 //! Of a model whose matrices are floats (`model/examples/halves.rs` writes one) nothing is rounded to 8 bits. What is left is the
@@ -12,14 +12,14 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use kernels::{Kernels, KvType};
 use model::gguf::Gguf;
-use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
+use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuOptions, Want};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use text::{ChatRequest, ChatTemplate, Message, Special, Tokenizer};
 
 use super::edit;
 use super::serve::measure::{print_as, round};
-use crate::device::{DeviceChoice, device_choice};
+use crate::device::{self, DeviceChoice, Opened, device_choice};
 
 /// Arguments of `flint bench agree`.
 #[derive(Args)]
@@ -58,8 +58,7 @@ const NEXT: &str = "do not trust its answers, and run `flint selftest --device c
 
 /// Who is compared with the CPU.
 struct Other {
-    who: String,
-    model: Box<dyn Backend>,
+    model: Opened,
     /// How many it answers.
     prompts: usize,
     compared: usize,
@@ -78,31 +77,31 @@ struct Parted {
 
 /// Compares; an error when the card differs by more than rounding makes.
 pub fn run(args: &AgreeArgs) -> Result<()> {
+    ensure!(args.tokens > 0, "--tokens 0 compares nothing; give at least 1");
     let name = args.model.clone().map_or_else(crate::models::default_name, Ok)?;
     let path = crate::models::ensure(&name, false)?;
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&path)?)?;
     let template = ChatTemplate::new(tokenizer.vocabulary()).map_err(|error| anyhow!("no usable template: {error}"))?;
-    let (config, kv_tokens, kv_type, threads) =
-        (ConfigOptions::default(), POSITIONS, KvType::F16, crate::load::cores());
-    let on_cpu = |kernels| CpuModel::load(&path, CpuOptions { threads, kv_tokens, kv_type, config, kernels });
-    let (prompts, kernels, plain) = (edit::twenty(), Kernels::best()?, Kernels::reference());
-    let mut others = Vec::new();
-    if let DeviceChoice::Cuda(card) = args.device {
-        let card = CudaModel::load(&path, CudaOptions { card, kv_tokens, kv_type, config, threads, times: false })?;
-        others.push(Other::new(card.card().name.clone(), prompts.len(), Box::new(card)));
-    }
-    let controls = if others.is_empty() { prompts.len() } else { CONTROLS };
-    others.push(Other::new(format!("the CPU with {}", plain.name), controls, Box::new(on_cpu(plain)?)));
-    let mut cpu = on_cpu(kernels)?;
+    let (config, kv_tokens, threads) = (ConfigOptions::default(), POSITIONS, crate::load::cores());
+    let load = |device, kernels| {
+        device::open(&path, device, CpuOptions { threads, kv_tokens, kv_type: KvType::F16, config, kernels })
+    };
+    let (prompts, kernels) = (edit::twenty(), Kernels::best()?);
+    let asked = load(args.device, kernels)?;
+    let (card, mut cpu) = if asked.on_card { (Some(asked), load(DeviceChoice::Cpu, kernels)?) } else { (None, asked) };
+    let controls = if card.is_some() { CONTROLS } else { prompts.len() };
+    let control = Other::new(load(DeviceChoice::Cpu, Kernels::reference())?, controls);
+    let card = card.map(|card| Other::new(card, prompts.len()));
+    let mut others: Vec<Other> = card.into_iter().chain([control]).collect();
     for (prompt, text) in prompts.iter().enumerate() {
         let text = template.render(&ChatRequest::new(&[Message::user(text)]))?;
         let tokens = tokenizer.encode(&text, Special::Parse);
         ensure!(tokens.len() + args.tokens < POSITIONS, "prompt {prompt} is too long");
         let answering = others.iter_mut().filter(|other| prompt < other.prompts).collect();
-        follow(&mut cpu, answering, prompt, tokens, args, tokenizer.vocabulary().stops())?;
+        follow(cpu.backend.as_mut(), answering, prompt, tokens, args, tokenizer.vocabulary().stops())?;
     }
     for other in &others {
-        let figure = format!("{name}: greedy picks of {} and of the CPU with {}", other.who, kernels.name);
+        let figure = format!("{name}: greedy picks with {} and with {}", other.model.kernels, cpu.kernels);
         print_as(args.json, &figure, other.values());
     }
     if let [card, control] = &others[..] { judge(card, control) } else { Ok(()) }
@@ -110,7 +109,7 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
 
 /// All read a prompt and then the CPU's answer.
 fn follow(
-    cpu: &mut CpuModel,
+    cpu: &mut dyn Backend,
     mut others: Vec<&mut Other>,
     prompt: usize,
     mut tokens: Vec<u32>,
@@ -122,7 +121,7 @@ fn follow(
         let ours = read(cpu, &tokens[start..], start, args.rows)?;
         let pick = best(&ours)?;
         for other in &mut others {
-            let theirs = read(other.model.as_mut(), &tokens[start..], start, args.rows)?;
+            let theirs = read(other.model.backend.as_mut(), &tokens[start..], start, args.rows)?;
             other.compare(&ours, &theirs, pick, prompt, position)?;
         }
         if stops.contains(&pick) {
@@ -135,8 +134,8 @@ fn follow(
 }
 
 impl Other {
-    fn new(who: String, prompts: usize, model: Box<dyn Backend>) -> Other {
-        Other { who, model, prompts, compared: 0, parted: Vec::new(), variance: 0.0 }
+    fn new(model: Opened, prompts: usize) -> Other {
+        Other { model, prompts, compared: 0, parted: Vec::new(), variance: 0.0 }
     }
 
     fn compare(&mut self, ours: &[f32], theirs: &[f32], pick: u32, prompt: usize, position: usize) -> Result<()> {

@@ -11,7 +11,7 @@ use ::cuda::selftest::{Cases, Outcome};
 use kernels::KvType;
 use std::ops::Range;
 
-/// The logits are not what is tested, and a whole vocabulary of them takes longer than all else.
+/// Few logits are as good as a whole vocabulary of them to see whether a row is the same.
 const VOCAB: usize = 320;
 
 /// Why steps could not be tested.
@@ -38,7 +38,7 @@ struct Steps {
     rows: usize,
 }
 
-/// Depths at which a row's positions are one part of attention, two, and as many as there are.
+/// Depths at which attention has a row's positions in one part, in one or in two, and in twenty or so.
 const DEPTHS: &[usize] = &[0, 250, 5000];
 
 /// The real shapes.
