@@ -135,9 +135,10 @@ static inline T __shfl_down_sync(u32, T value, u32 by) {
 template <typename T, typename F>
 static inline T over_lanes(const char* what, T own, F both) {
     auto room = meet(what, own);
-    u32 gone = card.meetings[threadIdx.x / 32].gone;
+    Meeting& m = card.meetings[threadIdx.x / 32];
+    u32 absent = m.absent[room == m.room[1]];
     for (u32 i = 0; i < 32; i++) {
-        if (!(gone >> i & 1)) own = both(own, brought<T>(room, i));
+        if (i != threadIdx.x % 32 && !(absent >> i & 1)) own = both(own, brought<T>(room, i));
     }
     return own;
 }
@@ -151,6 +152,10 @@ static inline u32 __reduce_max_sync(u32, u32 x) {
 }
 static inline u32 __reduce_min_sync(u32, u32 x) {
     return over_lanes("__reduce_min_sync", x, [](u32 a, u32 b) { return a < b ? a : b; });
+}
+
+static inline u32 __reduce_add_sync(u32, u32 x) {
+    return over_lanes("__reduce_add_sync", x, [](u32 a, u32 b) { return a + b; });
 }
 
 // Lane i has the address of row i % 8 of matrix i / 8.

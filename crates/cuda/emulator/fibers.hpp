@@ -42,6 +42,7 @@ struct Fiber {
 // Where lanes of a warp meet. Two rooms in turn: nobody enters a room again before all have left the other.
 struct Meeting {
     u32 arrived, generation, gone;
+    u32 absent[2];         // Who was gone when all others met in a room.
     const char* what;
     u8 room[2][32][48];
 };
@@ -244,6 +245,7 @@ static const char* const SYNCWARP = "__syncwarp";
 static inline bool everybody_met(Meeting& m) {
     if (__builtin_popcount(m.gone) + m.arrived < 32) return false;
     if (m.what == SYNCWARP) ordered_by_warp();
+    m.absent[m.generation % 2] = m.gone;
     m.arrived = 0, m.generation++, card.moves++;
     card.ready.lanes[&m - card.meetings] = ~m.gone;
     return true;

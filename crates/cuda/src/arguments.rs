@@ -403,3 +403,54 @@ pub enum GemmOutput<'a> {
     /// Even outputs are gates and odd ones ups: `silu(gate) * up` goes here, `[m][n / 2]`.
     Gate(Slice<'a, u16>),
 }
+
+/// Matrix times many rows, in half precision, from packed weights: the bits of [`ExpandCall`] and [`GemmCall`].
+pub struct PackedCall<'a> {
+    /// The matrix; of quantised format. With visits those of all experts, one behind the other.
+    pub matrix: &'a Matrix,
+    /// Input rows, as long as the matrix is wide.
+    pub input: Slice<'a, u16>,
+    /// Number of rows, or of visits.
+    pub rows: usize,
+    /// Added to the result.
+    pub bias: Option<Slice<'a, f32>>,
+    /// What becomes of the sums.
+    pub then: PackedThen<'a>,
+    /// Where output rows begin, apart from each other.
+    pub stride: usize,
+    /// Which rows meet which expert.
+    pub visits: Option<&'a VisitsCall<'a>>,
+}
+
+/// What becomes of the sums of a [`PackedCall`].
+#[derive(Clone, Copy)]
+pub enum PackedThen<'a> {
+    /// They go here. With visits the input stands by places and this by visits.
+    Store(Slice<'a, f32>),
+    /// They are added to what is here.
+    Add(Slice<'a, f32>),
+    /// The matrix is a gate and the one here its up: `silu(gate) * up` goes here. With visits the input stands by rows and this by places.
+    Gate(&'a Matrix, Slice<'a, u16>),
+}
+
+/// Many rows through experts. Each visits some; a visit is a row's number times `used` and the number among its own, and visits have
+/// places in the order of experts.
+#[derive(Clone, Copy)]
+pub struct VisitsCall<'a> {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of experts.
+    pub count: usize,
+    /// Experts a row visits.
+    pub used: usize,
+    /// `[row][count]`: what the router says.
+    pub scores: Slice<'a, f32>,
+    /// `[visit]`: the expert.
+    pub chosen: Slice<'a, u32>,
+    /// `[visit]`: its share in the result.
+    pub shares: Slice<'a, f32>,
+    /// `[place]`: the visit.
+    pub places: Slice<'a, u32>,
+    /// As many as [`crate::visit_tiles`] says.
+    pub tiles: Slice<'a, [u32; 4]>,
+}

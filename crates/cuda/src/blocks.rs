@@ -249,6 +249,55 @@ pub(crate) struct GemmBlock {
 }
 
 #[repr(C)]
+pub(crate) struct PackedBlock {
+    pub input: u64,
+    pub weights: u64,
+    pub second: u64,
+    pub output: u64,
+    pub bias: u64,
+    pub tiles: u64,
+    pub from: u64,
+    pub to: u64,
+    pub format: u32,
+    pub kind: u32,
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub supers: u32,
+    pub used: u32,
+    pub output_stride: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ChooseBlock {
+    pub scores: u64,
+    pub chosen: u64,
+    pub shares: u64,
+    pub rows: u32,
+    pub count: u32,
+    pub used: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct SortBlock {
+    pub chosen: u64,
+    pub places: u64,
+    pub tiles: u64,
+    pub visits: u32,
+    pub tiles_max: u32,
+}
+
+#[repr(C)]
+pub(crate) struct AddVisitsBlock {
+    pub visits: u64,
+    pub shares: u64,
+    pub x: u64,
+    pub columns: u32,
+    pub used: u32,
+}
+
+#[repr(C)]
 pub(crate) struct RandomBlock {
     pub output: u64,
     pub chunks: u64,

@@ -25,6 +25,7 @@ const UNITS: &str = include_str!("kernels/units.cuh");
 const SUPERS: &str = include_str!("kernels/supers.cuh");
 const SEVERAL: &str = include_str!("kernels/several.cu");
 const EXPERTS: &str = include_str!("kernels/experts.cu");
+const GEMM: &str = include_str!("kernels/gemm.cuh");
 const SETTLE: &str = include_str!("kernels/settle.cu");
 const ROUTE: &str = include_str!("kernels/route.cuh");
 const HANDED: &str = include_str!("kernels/handed.cuh");
@@ -56,6 +57,8 @@ pub enum Source {
     Rows,
     /// Matrix times many rows.
     Gemm,
+    /// The same from packed weights, and many rows through experts.
+    Packed,
     /// Attention of many rows.
     Flash,
     /// A whole step of one row; compute capability 9.0 and up.
@@ -64,7 +67,7 @@ pub enum Source {
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 9] = [
+    pub const ALL: [Source; 10] = [
         Source::Product,
         Source::Several,
         Source::Floats,
@@ -72,6 +75,7 @@ impl Source {
         Source::Heads,
         Source::Rows,
         Source::Gemm,
+        Source::Packed,
         Source::Flash,
         Source::Token,
     ];
@@ -86,6 +90,7 @@ impl Source {
             Source::Heads => "heads",
             Source::Rows => "rows",
             Source::Gemm => "gemm",
+            Source::Packed => "packed",
             Source::Flash => "flash",
             Source::Token => "token",
         }
@@ -109,7 +114,16 @@ impl Source {
             Source::Rows => {
                 &[PTX, COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
             }
-            Source::Gemm => &[PTX, COMMON, FORMATS, include_str!("kernels/gemm.cu")],
+            Source::Gemm => &[PTX, COMMON, FORMATS, GEMM, include_str!("kernels/gemm.cu")],
+            Source::Packed => &[
+                PTX,
+                COMMON,
+                FORMATS,
+                GEMM,
+                include_str!("kernels/packed.cu"),
+                ROUTE,
+                include_str!("kernels/visits.cu"),
+            ],
             Source::Flash => &[PTX, COMMON, HEADS, include_str!("kernels/flash.cu")],
             Source::Token => &[
                 PTX,

@@ -13,6 +13,7 @@ mod program;
 mod prompts;
 mod script;
 mod several;
+mod visits;
 
 use crate::arguments::*;
 use crate::blocks::*;
@@ -30,6 +31,7 @@ pub use narrow::NARROW_HEAD;
 pub use program::{Program, READINGS};
 use script::Script;
 pub use several::quantised_bytes;
+pub use visits::visit_tiles;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -111,7 +113,7 @@ impl KernelsOptions {
                 formats.extend(["ROWS=1".to_owned(), format!("TILES={tiles}"), depth]);
                 formats
             }
-            Source::Rows | Source::Gemm => formats,
+            Source::Rows | Source::Gemm | Source::Packed => formats,
             Source::Floats => vec!["ROWS=1".to_owned()],
             Source::Attention => {
                 let rows = format!("ROWS_BYTES={}", self.rows_bytes());
@@ -153,6 +155,8 @@ pub struct Kernels {
     random: Function,
     expand: Function,
     gemms: [Function; 3],
+    packed: Function,
+    visits: visits::Visits,
     flash: Function,
     token: Option<program::TokenKernel>,
     /// While a program is written: what was asked for, instead of being launched.
@@ -195,7 +199,8 @@ impl Kernels {
         let experts = experts::Experts::new(device, &modules_of_several[0])?;
         let products = products::Products::new(device, &next()?)?;
         let floats = if with_floats { Some(floats::Floats::new(device, &next()?)?) } else { None };
-        let (attention, heads, rows, gemm, flash) = (next()?, next()?, next()?, next()?, next()?);
+        let (attention, heads, rows) = (next()?, next()?, next()?);
+        let (gemm, packed, flash) = (next()?, next()?, next()?);
         let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
         let plain = |module: &Module, name| module.function(device, name, false);
         Ok(Kernels {
@@ -217,6 +222,8 @@ impl Kernels {
                 gemm.function(device, "gemm_add", true)?,
                 gemm.function(device, "gemm_gate", true)?,
             ],
+            packed: packed.function(device, "packed", true)?,
+            visits: visits::Visits::new(device, &packed)?,
             flash: flash.function(device, "flash", true)?,
             token,
             script: Mutex::new(None),

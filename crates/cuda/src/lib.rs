@@ -23,8 +23,8 @@ pub mod selftest;
 
 pub use arguments::{
     AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput, HeadsCall,
-    MixtureCall, NarrowCall, NormCall, Part, Partial, PickCall, ProductCall, QueryTile, RouteCall, Rows, SettleCall,
-    SeveralCall, StoreCall, Then,
+    MixtureCall, NarrowCall, NormCall, PackedCall, PackedThen, Part, Partial, PickCall, ProductCall, QueryTile,
+    RouteCall, Rows, SettleCall, SeveralCall, StoreCall, Then, VisitsCall,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};
@@ -32,5 +32,6 @@ pub use error::Error;
 pub use graph::Graph;
 pub use launch::{
     Kernels, KernelsOptions, NARROW_HEAD, PICK_RING, PICK_ROWS_MAX, Program, READINGS, SPLITS, quantised_bytes,
+    visit_tiles,
 };
 pub use memory::{Buffer, Mailbox, Matrix, Pinned, Slice};

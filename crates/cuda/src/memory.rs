@@ -32,6 +32,8 @@ unsafe impl Plain for u64 {}
 unsafe impl Plain for f32 {}
 // SAFETY: an array of plain numbers.
 unsafe impl Plain for [f32; 2] {}
+// SAFETY: four numbers without padding.
+unsafe impl Plain for [u32; 4] {}
 
 /// What a recorded graph keeps alive.
 pub(crate) trait Keep: Send + Sync {}

@@ -7,6 +7,7 @@
 mod attention;
 mod floats;
 mod narrow;
+mod visits;
 
 use crate::arguments::*;
 use crate::error::Error;
@@ -66,6 +67,7 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
                 test.many(format, &mut outcomes)?;
             }
             test.several_of_all(&mut outcomes)?;
+            test.visits(&mut outcomes)?;
             test.picks(&mut outcomes)?;
             test.shortlists(&mut outcomes)?;
         }
@@ -278,6 +280,9 @@ impl<'a> Test<'a> {
             output: GemmOutput::Store(output.all()),
         })?;
         self.compare(format!("expand and gemm {format:?} {m} x {n} x {k}"), &output, &expected, 1e-3, outcomes)?;
+        if !pack::is_float(format) {
+            self.packed(&matrix, &input, &output, outcomes)?;
+        }
         let tokens = Buffer::new(self.device, &[3u32, 199, 0])?;
         let rows = Buffer::new(self.device, &vec![f32::NAN; 3 * k])?;
         self.kernels.embed(&EmbedCall { table: &matrix, tokens: tokens.all(), output: rows.all() })?;

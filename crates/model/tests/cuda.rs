@@ -211,7 +211,7 @@ fn experts_agree_with_the_cpu() {
         let tiny = Tiny { architecture: "qwen3moe", format, ..Tiny::default() };
         let Some((mut cpu, mut card)) = load(&tiny) else { return };
         let expected = read(&mut cpu, &prompt, &[100]);
-        for pieces in [1, 5, 32] {
+        for pieces in [1, 5, 32, 100] {
             let error = normalised_error(&read(&mut card, &prompt, &[pieces]), &expected);
             println!("experts {} in pieces of {pieces}: {error:.4}", format.name());
             assert!(error < BOUND, "{} in pieces of {pieces}: {error}", format.name());
@@ -228,6 +228,11 @@ fn cutting_steps_through_experts_changes_no_bit() {
     let single = read(&mut card, &prompt, &[1]);
     for pieces in [&[2][..], &[8], &[9], &[31, 1], &[32]] {
         assert!(read(&mut card, &prompt, pieces) == single, "pieces of {pieces:?} changed a bit");
+    }
+    let prompt = tokens(600);
+    let whole = read(&mut card, &prompt, &[600]);
+    for pieces in [100, 300] {
+        assert!(read(&mut card, &prompt, &[pieces]) == whole, "pieces of {pieces} changed a bit");
     }
 }
 

@@ -73,3 +73,10 @@ __device__ __forceinline__ float warp_max(float x) {
     for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, step));
     return x;
 }
+
+// Orders floats as integers; what is not a number comes above everything, so that it is noticed.
+__device__ __forceinline__ u64 candidate(float value, u32 index) {
+    u32 bits = __float_as_uint(value);
+    bits = value != value ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (u64)bits << 32 | (0xffffffffu - index);
+}

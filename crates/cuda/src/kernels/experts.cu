@@ -83,15 +83,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     }
     __syncthreads();
     if (!is_last || warp != 0) return;
-    constexpr int EACH = EXPERTS_MAX / WARP;
-    u32 before[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        u32 e = lane + i * WARP;
-        before[i] = e < p.count ? ordered(__ldcg(p.scores + row * p.count + e)) : 0;
-    }
-    list_chosen<EACH>(choose<EACH>(before, p.used), before, chosen);
-    float share = share_of(score_of(chosen[lane].y), lane < p.used);
-    if (lane < p.used) p.chosen[row * p.used + lane] = chosen[lane].x, p.shares[row * p.used + lane] = share;
+    u32 visit = row * p.used;
+    choose_row(p.scores + row * p.count, p.count, p.used, chosen, p.chosen + visit, p.shares + visit);
 }
 #endif

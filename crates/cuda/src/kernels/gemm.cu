@@ -4,15 +4,7 @@
 //
 // `expand` writes a packed matrix out in half precision just before it is used; at 512 rows and more its cost (2 bytes
 // written and read per weight, mostly in the L2 cache) is small against 2 x rows operations per weight, and the product
-// itself stays a plain one. Tiles of 128 x 128 x 64, three stages, two blocks per multiprocessor.
-//
-// The result of a row does not depend on the other rows.
-
-#define TILE_M 128
-#define TILE_N 128
-#define TILE_K 64
-#define STAGES 3
-#define STAGE_BYTES ((TILE_M + TILE_N) * TILE_K * 2)
+// itself stays a plain one. Three stages, two blocks per multiprocessor. Fewer rows go another way (`packed.cu`).
 
 struct Expand {
     const u8* weights;
@@ -79,24 +71,15 @@ struct Gemm {
     u32 output_stride;
 };
 
-// Sixteen-byte pieces of a row are exchanged by the row's number, so that eight rows never meet in a bank.
-__device__ __forceinline__ u32 place(u32 row, u32 piece) {
-    return row * (TILE_K * 2) + ((piece ^ (row & 7)) * 16);
-}
-
 __device__ __forceinline__ void
 fetch_tile(u32 to, const u16* from, u32 first, u32 rows, u32 k, u32 columns) {
 #pragma unroll
-    for (int i = 0; i < TILE_M * TILE_K / 8 / 256; i++) {
+    for (int i = 0; i < TILE * TILE_K / 8 / 256; i++) {
         u32 at = threadIdx.x + i * 256, row = at / 8, piece = at % 8;
         bool exists = first + row < rows && k + piece * 8 < columns;
         copy_16_or_zero(to + place(row, piece), exists ? from + (u64)(first + row) * columns + k + piece * 8 : from, exists);
     }
 }
-
-#define STORE 0
-#define ADD 1
-#define GATE 2
 
 template <int KIND>
 __device__ __forceinline__ void gemm(const Gemm& p) {
@@ -104,16 +87,14 @@ __device__ __forceinline__ void gemm(const Gemm& p) {
     u32 base = shared_address(shared);
     let_next_start();
     wait_for_previous();
-    u32 first_m = blockIdx.x * TILE_M, first_n = blockIdx.y * TILE_N;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    int warp_m = warp % 2 * 64, warp_n = warp / 2 * 32;
-    float sums[4][4][4] = {};
+    u32 first_m = blockIdx.x * TILE, first_n = blockIdx.y * TILE;
+    float sums[STRIPS][4][4] = {};
     u32 steps = (p.k + TILE_K - 1) / TILE_K;
     auto fetch = [&](u32 step) {
         if (step < steps) {
-            u32 to = base + step % STAGES * STAGE_BYTES;
+            u32 to = base + step % STAGES * 2 * TILE_BYTES;
             fetch_tile(to, p.input, first_m, p.m, step * TILE_K, p.k);
-            fetch_tile(to + TILE_M * TILE_K * 2, p.weights, first_n, p.n, step * TILE_K, p.k);
+            fetch_tile(to + TILE_BYTES, p.weights, first_n, p.n, step * TILE_K, p.k);
         }
         copies_commit();
     };
@@ -122,51 +103,13 @@ __device__ __forceinline__ void gemm(const Gemm& p) {
         copies_wait<STAGES - 2>();
         __syncthreads();
         fetch(step + STAGES - 1);
-        u32 tile_x = base + step % STAGES * STAGE_BYTES, tile_w = tile_x + TILE_M * TILE_K * 2;
-#pragma unroll
-        for (int k = 0; k < TILE_K / 16; k++) {
-            u32 a[4][4], b[2][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                load_matrices(a[i], tile_x + place(warp_m + i * 16 + lane % 16, k * 2 + lane / 16));
-            }
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 row = warp_n + i * 16 + lane % 8 + lane / 16 * 8;
-                load_matrices(b[i], tile_w + place(row, k * 2 + lane / 8 % 2));
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-#pragma unroll
-                for (int j = 0; j < 4; j++) multiply_add(sums[i][j], a[i], b[j / 2] + j % 2 * 2);
-            }
-        }
+        u32 tile_x = base + step % STAGES * 2 * TILE_BYTES;
+        multiply_tiles<STRIPS>(sums, tile_x, tile_x + TILE_BYTES);
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                u32 m = first_m + warp_m + i * 16 + lane / 4 + half * 8;
-                u32 n = first_n + warp_n + j * 8 + lane % 4 * 2;
-                if (m >= p.m || n >= p.n) continue;
-                float x = sums[i][j][half * 2], y = sums[i][j][half * 2 + 1];
-                if (KIND == GATE) {
-                    // Column n is a gate and n + 1 its up.
-                    ((u16*)p.output)[(u64)m * p.output_stride + n / 2] = float_to_half(x / (1.0f + expf(-x)) * y);
-                    continue;
-                }
-                float2* out = (float2*)((float*)p.output + (u64)m * p.output_stride + n);
-                if (p.bias) x += p.bias[n], y += p.bias[n + 1];
-                if (KIND == ADD) {
-                    float2 before = *out;
-                    x += before.x, y += before.y;
-                }
-                *out = make_float2(x, y);
-            }
-        }
-    }
+    each_pair<STRIPS>(sums, [&](u32 row, u32 column, float x, float y) {
+        u32 m = first_m + row, n = first_n + column;
+        if (m < p.m && n < p.n) put<KIND>(p.output, (u64)m * p.output_stride, n, x, y, p.bias);
+    });
 }
 
 extern "C" __global__ void __launch_bounds__(256, 2) gemm_store(const __grid_constant__ Gemm p) {

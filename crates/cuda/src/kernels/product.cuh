@@ -223,13 +223,6 @@ __device__ __forceinline__ float collected(const float* partial, u32 place, u32 
     return sum_parts(slices, [&](u32 s) { return partial[((place * slices + s) * 4 + r) * ROWS + m]; });
 }
 
-// Orders floats as integers; what is not a number comes above everything, so that it is noticed.
-__device__ __forceinline__ u64 candidate(float value, u32 index) {
-    u32 bits = __float_as_uint(value);
-    bits = value != value ? 0xffffffffu : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (u64)bits << 32 | (0xffffffffu - index);
-}
-
 #define STORE 0
 #define ADD 1
 #define GATE 2

@@ -1,4 +1,4 @@
-// Which experts a row visits: what `experts.cu` and `token_experts.cuh` share, so that the two choose alike bit for bit.
+// Which experts a row visits: what `experts.cu`, `token_experts.cuh` and `visits.cu` share; the first two choose alike bit for bit.
 
 #define EXPERTS_MAX 256
 #define USED_MAX 32
@@ -94,4 +94,18 @@ __device__ __forceinline__ void list_chosen(const Chosen<EACH>& c, const u32* be
 __device__ __forceinline__ float share_of(float score, bool exists) {
     float largest = warp_max(exists ? score : -INFINITY), here = exists ? expf(score - largest) : 0.0f;
     return here / warp_sum(here);
+}
+
+// One warp chooses a row's experts by its scores and gives each its share. `list` is the warp's own.
+__device__ __forceinline__ void choose_row(const float* scores, u32 count, u32 used, uint2* list, u32* chosen, float* shares) {
+    constexpr int EACH = EXPERTS_MAX / WARP;
+    u32 lane = threadIdx.x % WARP, before[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 e = lane + i * WARP;
+        before[i] = e < count ? ordered(__ldcg(scores + e)) : 0;
+    }
+    list_chosen<EACH>(choose<EACH>(before, used), before, list);
+    float share = share_of(score_of(list[lane].y), lane < used);
+    if (lane < used) chosen[lane] = list[lane].x, shares[lane] = share;
 }

@@ -7,8 +7,11 @@ use crate::error::Error;
 use crate::pack;
 
 /// Tile of a product of many rows, and its shared memory: three stages of both operands.
-const TILE: usize = 128;
-const GEMM_SHARED_BYTES: usize = 3 * 2 * TILE * 64 * 2;
+pub(super) const TILE: usize = 128;
+const TILE_BYTES: usize = TILE * 64 * 2;
+const GEMM_SHARED_BYTES: usize = 3 * 2 * TILE_BYTES;
+/// The same from packed weights: three stages of rows, two of weights.
+const PACKED_SHARED_BYTES: usize = 5 * TILE_BYTES;
 
 impl Kernels {
     /// Norm of rows into half precision.
@@ -80,6 +83,56 @@ impl Kernels {
         };
         let grid = (m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, 1);
         self.launch("gemm", &self.gemms[which], grid, 256, GEMM_SHARED_BYTES, a, &params)
+    }
+
+    /// Matrix times many rows, in half precision, from packed weights.
+    pub fn packed(&self, call: &PackedCall<'_>) -> Result<(), Error> {
+        let (matrix, visits, rows) = (call.matrix, call.visits, call.rows);
+        let (k, outputs) = (matrix.columns, matrix.rows / visits.map_or(1, |visits| visits.count));
+        self.has(matrix);
+        assert!(!pack::is_float(matrix.format), "packed weights are quantised");
+        assert!(k.is_multiple_of(8) && outputs.is_multiple_of(2), "rows are read eight and written two at a time");
+        assert!(visits.is_none() || outputs.is_multiple_of(pack::TILE_ROWS), "an expert's matrix is whole tiles");
+        assert!(visits.is_none_or(|visits| rows == visits.rows * visits.used), "every visit is a row");
+        let reach = |width: usize| (rows - 1) * call.stride + width;
+        let mut a = Arguments::default();
+        let (kind, second, output, n, input_rows) = match call.then {
+            PackedThen::Store(output) | PackedThen::Add(output) => {
+                room(output, reach(outputs), "the output");
+                let kind = u32::from(matches!(call.then, PackedThen::Add(_)));
+                (kind, 0, a.at(output), outputs, rows)
+            }
+            PackedThen::Gate(up, output) => {
+                let same = (up.format, up.rows, up.columns) == (matrix.format, matrix.rows, matrix.columns);
+                assert!(same && call.bias.is_none(), "a gate and its up are alike");
+                room(output, reach(outputs), "the output");
+                (2, a.at(up.bytes.all()), a.at(output), 2 * outputs, visits.map_or(rows, |visits| visits.rows))
+            }
+        };
+        room(call.input, input_rows * k, "input rows");
+        call.bias.iter().for_each(|bias| room(*bias, n, "the bias"));
+        let places = visits.map(|visits| visits.places);
+        let params = PackedBlock {
+            input: a.at(call.input),
+            weights: a.at(matrix.bytes.all()),
+            second,
+            output,
+            bias: a.optional(call.bias),
+            tiles: a.optional(visits.map(|visits| visits.tiles)),
+            from: a.optional(places.filter(|_| kind == 2)),
+            to: a.optional(places.filter(|_| kind != 2)),
+            format: matrix.format.file_id(),
+            kind,
+            m: rows as u32,
+            n: n as u32,
+            k: k as u32,
+            supers: pack::supers(k) as u32,
+            used: visits.map_or(1, |visits| visits.used) as u32,
+            output_stride: call.stride as u32,
+        };
+        let tiles = visits.map_or(rows.div_ceil(TILE), VisitsCall::tiles_max);
+        let grid = (tiles as u32, n.div_ceil(TILE) as u32, 1);
+        self.launch("packed", &self.packed, grid, 256, PACKED_SHARED_BYTES, a, &params)
     }
 
     /// Attention of many rows.

@@ -4,6 +4,7 @@
 //! card's cache; from a few hundred rows on that costs little, and the product is a plain one.
 
 use super::inputs::Inputs;
+use super::visits::Visits;
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
@@ -28,12 +29,16 @@ pub(super) struct Many {
     queries: Buffer<u16>,
     gated: Buffer<u16>,
     expanded: Buffer<u16>,
+    /// Where there are experts.
+    visits: Option<Visits>,
 }
 
 impl Many {
     pub fn new(net: &Net) -> Result<Many, Error> {
         let (config, device) = (&net.config, &net.device);
         let (width, q, ff) = (config.embedding, config.heads * config.head, config.feed_forward);
+        // Experts have what they need for themselves.
+        let ff = if config.experts.is_some() { 0 } else { ff };
         let largest = width * net.heads_width().max(2 * ff).max(q);
         Ok(Many {
             inputs: Inputs::new(device, ROWS_MAX, SEQUENCES_MAX, net.table_stride)?,
@@ -45,6 +50,7 @@ impl Many {
             queries: Buffer::zeroed(device, ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, ROWS_MAX * ff)?,
             expanded: Buffer::zeroed(device, largest)?,
+            visits: config.experts.map(|experts| Visits::new(net, experts)).transpose()?,
         })
     }
 
@@ -121,6 +127,9 @@ impl Many {
         let (config, layer, kernels) = (&net.config, &net.weights.layers[i], &net.kernels);
         let (width, ff) = (config.embedding, config.feed_forward);
         self.norm(net, &layer.feed_forward_norm, rows)?;
+        if let Some(visits) = &self.visits {
+            return visits.feed_forward(net, i, self.half.all(), self.x.part(0..rows * width));
+        }
         self.expand(net, &layer.gate, 0, 2, 0)?;
         self.expand(net, &layer.up, 0, 2, 1)?;
         kernels.gemm(&GemmCall {

@@ -17,6 +17,7 @@ mod rows;
 mod selftest;
 mod several;
 mod shapes;
+mod visits;
 mod weights;
 
 pub use selftest::{SelftestError, selftest};
@@ -70,8 +71,7 @@ pub struct CudaModel {
     info: ModelInfo,
     net: Net,
     few: Few,
-    /// Not with experts: a step is never that long then.
-    many: Option<Many>,
+    many: Many,
     ahead: Ahead,
     narrowed: Option<Narrowed>,
     logits: Pinned<f32>,
@@ -134,8 +134,7 @@ impl CudaModel {
             context: positions,
             blocks,
             block_bytes,
-            // Prompts through experts go row by row, as many as a step of few rows has.
-            rows_max: if config.experts.is_some() { FEW } else { ROWS_MAX },
+            rows_max: ROWS_MAX,
             bytes_per_token: weights.bytes_per_token(config.experts),
             fingerprint: identity,
         };
@@ -153,7 +152,7 @@ impl CudaModel {
         few.prepare(&net)?;
         Ok(CudaModel {
             few,
-            many: if config.experts.is_none() { Some(Many::new(&net)?) } else { None },
+            many: Many::new(&net)?,
             ahead: Ahead::default(),
             narrowed: Narrowed::new(&net)?,
             logits: Pinned::zeroed(&device, FEW * config.vocab)?,
@@ -233,13 +232,10 @@ impl CudaModel {
 
     /// A step of any number of rows, in half precision; logits are added.
     fn many_rows(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
-        let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let many = self.many.as_mut().ok_or_else(|| too_long(rows))?;
-        many.run(&self.net, batch)?;
+        self.many.run(&self.net, batch)?;
         for (first, count) in runs(&wanted_rows(batch)) {
             let width = self.config.embedding;
-            let many = self.many.as_ref().ok_or_else(|| too_long(rows))?;
-            let x = many.residual().part(first * width..(first + count) * width);
+            let x = self.many.residual().part(first * width..(first + count) * width);
             self.few.head(&self.net, x, count)?;
             self.take_logits(count, logits)?;
         }
@@ -250,21 +246,20 @@ impl CudaModel {
     /// nothing is wanted, or a step is several.
     fn pick_wanted(&mut self, batch: &[Chunk<'_>], wanted: &[usize], picks: &mut Vec<u32>) -> Result<bool, Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let long = self.many.as_mut().filter(|_| rows > FEW && !batch.iter().any(is_short));
-        if wanted.is_empty() || rows > FEW && long.is_none() {
+        let is_long = rows > FEW && !batch.iter().any(is_short);
+        if wanted.is_empty() || rows > FEW && !is_long {
             return Ok(false);
         }
         self.ahead.forget();
         picks.clear();
-        let is_long = long.is_some();
-        match long {
-            Some(many) => many.run(&self.net, batch)?,
-            None => self.few.run(&self.net, batch, false)?,
+        if is_long {
+            self.many.run(&self.net, batch)?;
+        } else {
+            self.few.run(&self.net, batch, false)?;
         }
         let width = self.config.embedding;
         for (first, count) in runs(wanted) {
-            let many = self.many.as_ref().filter(|_| is_long);
-            let residual = many.map_or_else(|| self.few.residual(), Many::residual);
+            let residual = if is_long { self.many.residual() } else { self.few.residual() };
             self.few.head(&self.net, residual.part(first * width..(first + count) * width), count)?;
             self.few.pick_head(&self.net, count, picks)?;
         }
@@ -400,10 +395,6 @@ fn check(info: &ModelInfo, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
         return Err(BackendError::BadBatch(format!("{found} sequences, at most {SEQUENCES_MAX} fit in a step")));
     }
     Ok(())
-}
-
-fn too_long(rows: usize) -> Error {
-    Error::Unsupported(format!("a step of {rows} rows through experts, more than {FEW},"))
 }
 
 fn failed(error: Error) -> BackendError {

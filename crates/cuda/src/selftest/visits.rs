@@ -1,0 +1,131 @@
+//! Products straight from packed weights, and many rows through experts.
+
+use super::{Outcome, Test, different};
+use crate::arguments::*;
+use crate::error::Error;
+use crate::launch::visit_tiles;
+use crate::memory::{Buffer, Matrix};
+use half::f16;
+use kernels::cases::{floats, random_weights};
+use kernels::{Format, Shape};
+
+/// Experts, and how many a row visits.
+const EXPERTS: (usize, usize) = (5, 2);
+
+impl Test<'_> {
+    /// Products of packed weights have the bits of expanded ones, which are `expected`, for every number of strips.
+    pub(super) fn packed(
+        &self,
+        matrix: &Matrix,
+        input: &Buffer<u16>,
+        expected: &Buffer<f32>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
+        let n = matrix.rows;
+        let all = expected.len() / n;
+        let found = Buffer::new(self.device, &vec![f32::NAN; expected.len()])?;
+        let mut first = 0;
+        for rows in [20, 1, 50, all - 71] {
+            self.kernels.packed(&PackedCall {
+                matrix,
+                input: input.part(first * matrix.columns..input.len()),
+                rows,
+                bias: None,
+                then: PackedThen::Store(found.part(first * n..found.len())),
+                stride: n,
+                visits: None,
+            })?;
+            first += rows;
+        }
+        let name = format!("packed {:?} {all} x {n} x {}", matrix.format, matrix.columns);
+        outcomes.push(Outcome { name, error: different(expected, &found)? as f32, bound: 0.0 });
+        Ok(())
+    }
+
+    /// Rows through experts, against each row alone through those it should visit.
+    pub(super) fn visits(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let formats = [Format::Q4_K, Format::Q6_K, Format::Q5_0];
+        for format in formats.into_iter().filter(|format| self.options.formats.contains(format)) {
+            for rows in [1, 40, 330] {
+                self.visits_of(format, rows, outcomes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visits_of(&self, format: Format, rows: usize, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let (device, (count, used), (width, ff)) = (self.device, EXPERTS, (256, 256));
+        let stack = |rows: usize, columns, seed| -> Result<(Matrix, Vec<f32>), Error> {
+            let shape = Shape { format, rows: count * rows, columns };
+            let source = random_weights(shape, seed);
+            let mut values = vec![0.0; shape.rows * columns];
+            for (row, out) in source.chunks_exact(format.row_bytes(columns)).zip(values.chunks_exact_mut(columns)) {
+                kernels::blocks::dequantize_row(format, row, out);
+            }
+            Ok((Matrix::new(device, shape, &source)?, values))
+        };
+        let ((gate, gates), (up, ups), (down, downs)) =
+            (stack(ff, width, 1)?, stack(ff, width, 2)?, stack(width, ff, 3)?);
+        // What the experts say is small, and what it is added to is no larger.
+        let normed = floats(5, rows * width);
+        let x: Vec<f32> = floats(4, rows * width).into_iter().map(|x| 0.01 * x).collect();
+        // The last expert is rarely visited, so that one of them is not at all where there are few rows.
+        let mut scores = floats(6, rows * count);
+        scores.chunks_exact_mut(count).for_each(|row| row[count - 1] -= 1.0);
+        let mut expected = x.clone();
+        for row in 0..rows {
+            let input = &normed[row * width..][..width];
+            for (expert, share) in chosen(&scores[row * count..][..count], used) {
+                let dot = |matrix: &[f32], n: usize, input: &[f32]| -> f32 {
+                    matrix[n * input.len()..].iter().zip(input).map(|(w, x)| w * x).sum()
+                };
+                let gated = |n: usize| {
+                    let gate = dot(&gates, expert * ff + n, input);
+                    gate / (1.0 + (-gate).exp()) * dot(&ups, expert * ff + n, input)
+                };
+                let gated: Vec<f32> = (0..ff).map(gated).collect();
+                for (n, out) in expected[row * width..][..width].iter_mut().enumerate() {
+                    *out += share * dot(&downs, expert * width + n, &gated);
+                }
+            }
+        }
+        let halves: Vec<u16> = normed.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+        let (input, x, scores) =
+            (Buffer::new(device, &halves)?, Buffer::new(device, &x)?, Buffer::new(device, &scores)?);
+        let visits = rows * used;
+        let (chosen, places) = (Buffer::zeroed(device, visits)?, Buffer::zeroed(device, visits)?);
+        let shares = Buffer::zeroed(device, visits)?;
+        let tiles = Buffer::zeroed(device, visit_tiles(visits, count))?;
+        let (gated, outputs) =
+            (Buffer::zeroed(device, visits * ff)?, Buffer::new(device, &vec![f32::NAN; visits * width])?);
+        let call = VisitsCall {
+            rows,
+            count,
+            used,
+            scores: scores.all(),
+            chosen: chosen.all(),
+            shares: shares.all(),
+            places: places.all(),
+            tiles: tiles.all(),
+        };
+        self.kernels.visits(&call)?;
+        let product = |matrix, input, then, stride| {
+            let (rows, bias, visits) = (visits, None, Some(&call));
+            self.kernels.packed(&PackedCall { matrix, input, rows, bias, then, stride, visits })
+        };
+        product(&gate, input.all(), PackedThen::Gate(&up, gated.all()), ff)?;
+        product(&down, gated.all(), PackedThen::Store(outputs.all()), width)?;
+        self.kernels.add_visits(&call, outputs.all(), x.all())?;
+        self.compare(format!("{rows} rows through experts {format:?}"), &x, &expected, 2e-3, outcomes)
+    }
+}
+
+/// The experts with the highest scores, in the order of their numbers, and their shares.
+fn chosen(scores: &[f32], used: usize) -> Vec<(usize, f32)> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    order.truncate(used);
+    order.sort_unstable();
+    let all: f32 = order.iter().map(|&e| scores[e].exp()).sum();
+    order.into_iter().map(|e| (e, scores[e].exp() / all)).collect()
+}

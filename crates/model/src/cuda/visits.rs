@@ -1,0 +1,88 @@
+//! Experts in a step of many rows: all rows that visit an expert meet its weights together, on tensor cores.
+//!
+//! ```text
+//! gemm     scores: what the router says of every row
+//! visits   each row chooses; visits get places in the order of experts
+//! packed   gate and up, silu         rows -> gated, by places
+//! packed   down                      gated -> outputs, by visits
+//! add      x += outputs by their shares, in the order of experts
+//! ```
+
+use super::weights::Layer;
+use super::{Net, ROWS_MAX};
+use crate::config::Experts;
+use ::cuda::{Buffer, Error, GemmCall, GemmOutput, PackedCall, PackedThen, Slice, VisitsCall, visit_tiles};
+use half::f16;
+
+/// Buffers between the kernels.
+pub(super) struct Visits {
+    experts: Experts,
+    /// By layer, in half precision: rounding them is as rounding their input is.
+    routers: Vec<Buffer<u16>>,
+    scores: Buffer<f32>,
+    chosen: Buffer<u32>,
+    shares: Buffer<f32>,
+    places: Buffer<u32>,
+    tiles: Buffer<[u32; 4]>,
+    gated: Buffer<u16>,
+    outputs: Buffer<f32>,
+}
+
+impl Visits {
+    pub fn new(net: &Net, experts: Experts) -> Result<Visits, Error> {
+        let (config, device) = (&net.config, &net.device);
+        let visits = ROWS_MAX * experts.used;
+        let routers = net.weights.layers.iter().filter_map(|layer| layer.router.as_ref());
+        Ok(Visits {
+            experts,
+            routers: routers.map(|router| in_halves(net, router)).collect::<Result<_, _>>()?,
+            scores: Buffer::zeroed(device, ROWS_MAX * experts.count)?,
+            chosen: Buffer::zeroed(device, visits)?,
+            shares: Buffer::zeroed(device, visits)?,
+            places: Buffer::zeroed(device, visits)?,
+            tiles: Buffer::zeroed(device, visit_tiles(visits, experts.count))?,
+            gated: Buffer::zeroed(device, visits * config.feed_forward)?,
+            outputs: Buffer::zeroed(device, visits * config.embedding)?,
+        })
+    }
+
+    /// `x += feed_forward(normed)` of layer `i`.
+    pub fn feed_forward(&self, net: &Net, i: usize, normed: Slice<'_, u16>, x: Slice<'_, f32>) -> Result<(), Error> {
+        let (kernels, Experts { count, used }) = (&net.kernels, self.experts);
+        let (width, ff) = (net.config.embedding, net.config.feed_forward);
+        let rows = x.len / width;
+        kernels.gemm(&GemmCall {
+            input: normed,
+            weights: self.routers[i].all(),
+            shape: (rows, count, width),
+            bias: None,
+            output: GemmOutput::Store(self.scores.all()),
+        })?;
+        let visits = VisitsCall {
+            rows,
+            count,
+            used,
+            scores: self.scores.all(),
+            chosen: self.chosen.all(),
+            shares: self.shares.all(),
+            places: self.places.all(),
+            tiles: self.tiles.all(),
+        };
+        kernels.visits(&visits)?;
+        let Layer { gate, up, down, .. } = &net.weights.layers[i];
+        let product = |matrix, input, then, stride| {
+            let (rows, bias, visits) = (rows * used, None, Some(&visits));
+            kernels.packed(&PackedCall { matrix, input, rows, bias, then, stride, visits })
+        };
+        product(gate, normed, PackedThen::Gate(up, self.gated.all()), ff)?;
+        product(down, self.gated.all(), PackedThen::Store(self.outputs.all()), width)?;
+        kernels.add_visits(&visits, self.outputs.all(), x)
+    }
+}
+
+fn in_halves(net: &Net, values: &Buffer<f32>) -> Result<Buffer<u16>, Error> {
+    let mut floats = vec![0.0; values.len()];
+    values.read(0, &mut floats)?;
+    let halves: Vec<u16> = floats.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+    Buffer::new(&net.device, &halves)
+}
