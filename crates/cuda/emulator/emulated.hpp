@@ -223,6 +223,25 @@ static inline void multiply_16(int* c, u32 a0, u32 a1, u32 b) {
 // A block together, blocks, kernels. Whoever looks at what others write lets them write, after it has looked: when all threads
 // of a block have looked in vain and nothing has happened, the block waits for another (`once_around`).
 
+// By a group of four warps: done at once, each thread its own.
+static inline float tile_element(u32 tile, u32 row, u32 column) {
+    u32 piece = column / 8 ^ row % 8;
+    return half_to_float(((const u16*)at_shared(tile + row * 128 + piece * 16))[column % 8]);
+}
+template <int N>
+static inline void group_multiply(float* c, u32 rows, u32 weights, int k) {
+    u32 warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    for (u32 i = 0; i < N / 2; i++) {
+        u32 row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        for (u32 at = k * 16; at < k * 16u + 16; at++) c[i] += tile_element(rows, row, at) * tile_element(weights, column, at);
+    }
+}
+static inline void group_begin() {}
+static inline void group_end() {}
+template <int COUNT>
+static inline void group_wait(float*) {}
+
+
 static inline void wait_for_previous() {}
 static inline void let_next_start() {}
 static inline void __syncthreads() { wait_at(0, 0); }

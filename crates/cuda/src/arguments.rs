@@ -392,6 +392,8 @@ pub struct GemmCall<'a> {
     pub bias: Option<&'a Buffer<f32>>,
     /// Where the result goes.
     pub output: GemmOutput<'a>,
+    /// Parts that rows are cut into, so that a narrow matrix keeps a card busy: the output is `[m][part][n]` then, and only stored.
+    pub cuts: usize,
 }
 
 /// Where the result of a [`GemmCall`] goes, `[m][n]`.
@@ -406,20 +408,36 @@ pub enum GemmOutput<'a> {
 
 /// Matrix times many rows, in half precision, from packed weights: the bits of [`ExpandCall`] and [`GemmCall`].
 pub struct PackedCall<'a> {
-    /// The matrix; of quantised format. With visits those of all experts, one behind the other.
-    pub matrix: &'a Matrix,
-    /// Input rows, as long as the matrix is wide.
+    /// One to three matrices of quantised formats over the same input. With visits one: those of all experts, one behind the other.
+    pub parts: &'a [Part<'a>],
+    /// Input rows, as long as the matrices are wide.
     pub input: Slice<'a, u16>,
     /// Number of rows, or of visits.
     pub rows: usize,
-    /// Added to the result.
-    pub bias: Option<Slice<'a, f32>>,
     /// What becomes of the sums.
     pub then: PackedThen<'a>,
     /// Where output rows begin, apart from each other.
     pub stride: usize,
     /// Which rows meet which expert.
     pub visits: Option<&'a VisitsCall<'a>>,
+    /// Parts that rows are cut into, so that narrow matrices keep a card busy: the output is `[row][part][stride]` then.
+    pub cuts: usize,
+}
+
+/// Rows that several blocks or experts have parts of.
+pub struct AddPartsCall<'a> {
+    /// `[row][part][columns]`.
+    pub parts: Slice<'a, f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Parts of a row.
+    pub each: usize,
+    /// `[row][part]`; without, all are the same.
+    pub shares: Option<Slice<'a, f32>>,
+    /// `[row][columns]`: they are added to this, in order.
+    pub x: Slice<'a, f32>,
+    /// Whether what stands there does not count.
+    pub anew: bool,
 }
 
 /// What becomes of the sums of a [`PackedCall`].
@@ -429,7 +447,7 @@ pub enum PackedThen<'a> {
     Store(Slice<'a, f32>),
     /// They are added to what is here.
     Add(Slice<'a, f32>),
-    /// The matrix is a gate and the one here its up: `silu(gate) * up` goes here. With visits the input stands by rows and this by places.
+    /// The one part is a gate and the matrix here its up: `silu(gate) * up` goes here. With visits the input stands by rows and this by places.
     Gate(&'a Matrix, Slice<'a, u16>),
 }
 
@@ -443,8 +461,8 @@ pub struct VisitsCall<'a> {
     pub count: usize,
     /// Experts a row visits.
     pub used: usize,
-    /// `[row][count]`: what the router says.
-    pub scores: Slice<'a, f32>,
+    /// `[row][part][count]`: what the router says, as the sum of so many parts.
+    pub scores: (Slice<'a, f32>, usize),
     /// `[visit]`: the expert.
     pub chosen: Slice<'a, u32>,
     /// `[visit]`: its share in the result.

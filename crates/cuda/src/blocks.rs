@@ -246,26 +246,38 @@ pub(crate) struct GemmBlock {
     pub n: u32,
     pub k: u32,
     pub output_stride: u32,
+    pub each: u32,
+    pub kind: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PackedPartBlock {
+    pub weights: u64,
+    pub second: u64,
+    pub bias: u64,
+    pub n: u32,
+    pub first: u32,
+    pub output: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]
 pub(crate) struct PackedBlock {
+    pub parts: [PackedPartBlock; 3],
     pub input: u64,
-    pub weights: u64,
-    pub second: u64,
     pub output: u64,
-    pub bias: u64,
     pub tiles: u64,
     pub from: u64,
     pub to: u64,
-    pub format: u32,
     pub kind: u32,
     pub m: u32,
-    pub n: u32,
     pub k: u32,
     pub supers: u32,
     pub used: u32,
     pub output_stride: u32,
+    pub each: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]
@@ -276,7 +288,7 @@ pub(crate) struct ChooseBlock {
     pub rows: u32,
     pub count: u32,
     pub used: u32,
-    pub padding: u32,
+    pub parts: u32,
 }
 
 #[repr(C)]
@@ -289,12 +301,14 @@ pub(crate) struct SortBlock {
 }
 
 #[repr(C)]
-pub(crate) struct AddVisitsBlock {
-    pub visits: u64,
+pub(crate) struct AddPartsBlock {
+    pub parts: u64,
     pub shares: u64,
     pub x: u64,
     pub columns: u32,
-    pub used: u32,
+    pub each: u32,
+    pub anew: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]

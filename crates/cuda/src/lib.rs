@@ -22,9 +22,9 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput, HeadsCall,
-    MixtureCall, NarrowCall, NormCall, PackedCall, PackedThen, Part, Partial, PickCall, ProductCall, QueryTile,
-    RouteCall, Rows, SettleCall, SeveralCall, StoreCall, Then, VisitsCall,
+    AddPartsCall, AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput,
+    HeadsCall, MixtureCall, NarrowCall, NormCall, PackedCall, PackedThen, Part, Partial, PickCall, ProductCall,
+    QueryTile, RouteCall, Rows, SettleCall, SeveralCall, StoreCall, Then, VisitsCall,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};

@@ -79,6 +79,14 @@ impl<T> Clone for Slice<'_, T> {
 }
 impl<T> Copy for Slice<'_, T> {}
 
+impl<T> Slice<'_, T> {
+    /// The first so many of the values.
+    pub fn first(self, len: usize) -> Self {
+        assert!(len <= self.len, "{len} of {} values", self.len);
+        Slice { len, ..self }
+    }
+}
+
 impl<T: Plain> Buffer<T> {
     /// Memory filled with zeros.
     pub fn zeroed(device: &Device, len: usize) -> Result<Buffer<T>, Error> {

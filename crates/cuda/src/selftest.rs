@@ -278,10 +278,12 @@ impl<'a> Test<'a> {
             shape: (m, n, k),
             bias: None,
             output: GemmOutput::Store(output.all()),
+            cuts: 1,
         })?;
         self.compare(format!("expand and gemm {format:?} {m} x {n} x {k}"), &output, &expected, 1e-3, outcomes)?;
         if !pack::is_float(format) {
             self.packed(&matrix, &input, &output, outcomes)?;
+            self.cuts(&matrix, &input, &expected, outcomes)?;
         }
         let tokens = Buffer::new(self.device, &[3u32, 199, 0])?;
         let rows = Buffer::new(self.device, &vec![f32::NAN; 3 * k])?;

@@ -84,6 +84,6 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     __syncthreads();
     if (!is_last || warp != 0) return;
     u32 visit = row * p.used;
-    choose_row(p.scores + row * p.count, p.count, p.used, chosen, p.chosen + visit, p.shares + visit);
+    choose_row(p.scores + row * p.count, 1, p.count, p.used, chosen, p.chosen + visit, p.shares + visit);
 }
 #endif

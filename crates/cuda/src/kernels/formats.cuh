@@ -54,35 +54,68 @@ __device__ __forceinline__ uint2 minimums(uint4 header) {
     return make_uint2(first, (header.z >> 6 & 0x03030303) | (header.w >> 2 & 0x3c3c3c3c));
 }
 
+// What a lane reads of a chunk, as it stands there, for who asks long before it is needed: four words each of the header, of `low` and of
+// the rest.
+struct Raw {
+    __align__(16) u32 words[12];
+};
+
+// A part of a chunk: from memory, or as it was read before.
+template <typename T>
+__device__ __forceinline__ T part(const u8* chunk, int first, int at, int) {
+    return *(const T*)(chunk + first + at);
+}
+
+template <typename T>
+__device__ __forceinline__ T part(const Raw& raw, int, int, int word) {
+    return *(const T*)(raw.words + word);
+}
+
+template <int F>
+__device__ __forceinline__ Raw read_raw(const u8* chunk, int lane) {
+    typedef Layout<F> L;
+    Raw raw;
+    int row = lane / 8, j = lane % 8;
+    const u8 *head = chunk + row * 16, *low = chunk + L::header;
+    if (F == Q4_K || F == Q5_K) *(uint4*)raw.words = *(const uint4*)head;
+    else raw.words[0] = *(const u16*)(head + j * 2);
+    if (F == Q6_K) raw.words[1] = *(const u16*)(chunk + 64 + row * 2);
+    if (F == Q4_1 || F == Q5_1) raw.words[1] = *(const u16*)(head + 64 + j * 2);
+    *(uint4*)(raw.words + 4) = *(const uint4*)(low + lane * 16);
+    if (F == Q8_0) *(uint4*)(raw.words + 8) = *(const uint4*)(low + 512 + lane * 16);
+    if (L::fifth_bit) raw.words[8] = *(const u32*)(low + 512 + lane * 4);
+    if (F == Q6_K) *(uint2*)(raw.words + 8) = *(const uint2*)(low + 512 + lane * 8);
+    return raw;
+}
+
 // RAISED leaves the high nibbles of formats with four bits where they stand, sixteen times too large.
-template <int F, bool RAISED = false>
-__device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
+template <int F, bool RAISED = false, typename Chunk>
+__device__ __forceinline__ Block read_block(Chunk chunk, int lane) {
     typedef Layout<F> L;
     Block b;
     int row = lane / 8, j = lane % 8;
     b.scale[0] = b.scale[1] = 1;
     b.m = b.d_min = 0.0f, b.min = 0;
     if (F == Q4_K || F == Q5_K) {
-        uint4 h = *(const uint4*)(chunk + row * 16);
+        uint4 h = part<uint4>(chunk, 0, row * 16, 0);
         u32 low = ((j < 4 ? h.y : h.z) >> (8 * (j & 3))) & 0xff;
         b.scale[0] = b.scale[1] = low & 63;
         b.min = low >> 6 | ((h.w >> (8 * (j & 3) + j / 4 * 4)) & 15) << 2;
         b.d = half_to_float((u16)h.x), b.d_min = half_to_float((u16)(h.x >> 16));
         b.m = -__fmul_rn(b.d_min, (float)b.min);
     } else if (F == Q6_K) {
-        u32 both = *(const u16*)(chunk + row * 16 + j * 2);
+        u32 both = part<u16>(chunk, row * 16, j * 2, 0);
         b.scale[0] = (i8)(both & 0xff);
         b.scale[1] = (i8)(both >> 8);
-        b.d = half_to_float(*(const u16*)(chunk + 64 + row * 2));
+        b.d = half_to_float(part<u16>(chunk, 64, row * 2, 1));
     } else {
-        b.d = half_to_float(*(const u16*)(chunk + row * 16 + j * 2));
-        if (L::with_min) b.m = half_to_float(*(const u16*)(chunk + 64 + row * 16 + j * 2));
+        b.d = half_to_float(part<u16>(chunk, row * 16, j * 2, 0));
+        if (L::with_min) b.m = half_to_float(part<u16>(chunk, 64 + row * 16, j * 2, 1));
     }
-    const u8* low = chunk + L::header;
-    uint4 w = *(const uint4*)(low + lane * 16);
+    uint4 w = part<uint4>(chunk, L::header, lane * 16, 4);
     u32 words[4] = {w.x, w.y, w.z, w.w};
     if (F == Q8_0) {
-        uint4 v = *(const uint4*)(low + 512 + lane * 16);
+        uint4 v = part<uint4>(chunk, L::header + 512, lane * 16, 8);
         b.q[0] = w.x, b.q[1] = w.y, b.q[2] = w.z, b.q[3] = w.w;
         b.q[4] = v.x, b.q[5] = v.y, b.q[6] = v.z, b.q[7] = v.w;
         return b;
@@ -93,12 +126,12 @@ __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
         b.q[i + 4] = RAISED ? words[i] & 0xf0f0f0f0 : (words[i] >> 4) & 0x0f0f0f0f;
     }
     if (L::fifth_bit) {
-        u32 bits = *(const u32*)(low + 512 + lane * 4);
+        u32 bits = part<u32>(chunk, L::header + 512, lane * 4, 8);
 #pragma unroll
         for (int g = 0; g < 8; g++) b.q[g] |= ((bits >> g) & 0x01010101) << 4;
     }
     if (F == Q6_K) {
-        uint2 bits = *(const uint2*)(low + 512 + lane * 8);
+        uint2 bits = part<uint2>(chunk, L::header + 512, lane * 8, 8);
 #pragma unroll
         for (int g = 0; g < 4; g++) {
             b.q[g] |= ((bits.x >> (2 * g)) & 0x03030303) << 4;
@@ -108,12 +141,19 @@ __device__ __forceinline__ Block read_block(const u8* chunk, int lane) {
     return b;
 }
 
-// Element i of a lane's block. The order of operations is that of the plain definition on the CPU.
-template <int F>
+// Element i of a lane's block. The order of operations is that of the plain definition on the CPU. QUICK: a quant becomes a float as the
+// last byte of 2^23, which is then taken away; a conversion takes four times as long, where there are many.
+template <int F, bool QUICK = true>
 __device__ __forceinline__ float element(const Block& b, int i) {
-    int q = (i8)(b.q[i / 4] >> (8 * (i % 4)));
-    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]);
-    return __fadd_rn(__fmul_rn(scale, (float)(q - Layout<F>::zero)), b.m);
+    constexpr int raised = F == Q8_0 ? 128 : 0;
+    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]), value;
+    if (QUICK) {
+        u32 q = __byte_perm(b.q[i / 4] ^ (u32)raised * 0x01010101u, 0x4b000000, 0x7440 | i % 4);
+        value = __fsub_rn(__uint_as_float(q), (float)(8388608 + raised + Layout<F>::zero));
+    } else {
+        value = (float)((i8)(b.q[i / 4] >> (8 * (i % 4))) - Layout<F>::zero);
+    }
+    return __fadd_rn(__fmul_rn(scale, value), b.m);
 }
 
 __device__ __forceinline__ bool is_float(u32 format) {

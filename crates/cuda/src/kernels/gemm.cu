@@ -69,6 +69,8 @@ struct Gemm {
     const float* bias;
     u32 m, n, k;
     u32 output_stride;
+    u32 each;              // Steps of TILE_K that a block has: blockIdx.z says which, and has its own output row then.
+    u32 kind;
 };
 
 __device__ __forceinline__ void
@@ -81,43 +83,36 @@ fetch_tile(u32 to, const u16* from, u32 first, u32 rows, u32 k, u32 columns) {
     }
 }
 
-template <int KIND>
-__device__ __forceinline__ void gemm(const Gemm& p) {
-    extern __shared__ __align__(128) u8 shared[];
+extern "C" __global__ void __launch_bounds__(256, 2) gemm(const __grid_constant__ Gemm p) {
+    extern __shared__ __align__(1024) u8 shared[];
     u32 base = shared_address(shared);
     let_next_start();
     wait_for_previous();
     u32 first_m = blockIdx.x * TILE, first_n = blockIdx.y * TILE;
-    float sums[STRIPS][4][4] = {};
-    u32 steps = (p.k + TILE_K - 1) / TILE_K;
+    float sums[COUNT_SUMS(STRIPS)] = {};
+    u32 begin = blockIdx.z * p.each, end = min(begin + p.each, (p.k + TILE_K - 1) / TILE_K);
     auto fetch = [&](u32 step) {
-        if (step < steps) {
+        if (step < end) {
             u32 to = base + step % STAGES * 2 * TILE_BYTES;
             fetch_tile(to, p.input, first_m, p.m, step * TILE_K, p.k);
             fetch_tile(to + TILE_BYTES, p.weights, first_n, p.n, step * TILE_K, p.k);
         }
         copies_commit();
     };
-    for (int i = 0; i < STAGES - 1; i++) fetch(i);
-    for (u32 step = 0; step < steps; step++) {
+    for (int i = 0; i < STAGES - 1; i++) fetch(begin + i);
+    for (u32 step = begin; step < end; step++) {
         copies_wait<STAGES - 2>();
+        show_tensor_cores();
         __syncthreads();
         fetch(step + STAGES - 1);
         u32 tile_x = base + step % STAGES * 2 * TILE_BYTES;
         multiply_tiles<STRIPS>(sums, tile_x, tile_x + TILE_BYTES);
+        multiplied<STRIPS>(sums);
     }
-    each_pair<STRIPS>(sums, [&](u32 row, u32 column, float x, float y) {
+    const float* bias = p.bias ? p.bias + first_n : nullptr;
+    finish<STRIPS>(sums, shared, p.kind, p.output, bias, [&](u32 row, u32 column) {
         u32 m = first_m + row, n = first_n + column;
-        if (m < p.m && n < p.n) put<KIND>(p.output, (u64)m * p.output_stride, n, x, y, p.bias);
+        u64 start = ((u64)m * gridDim.z + blockIdx.z) * p.output_stride;
+        return m < p.m && n < p.n ? start + (p.kind == GATE ? n / 2 : n) : NOWHERE;
     });
-}
-
-extern "C" __global__ void __launch_bounds__(256, 2) gemm_store(const __grid_constant__ Gemm p) {
-    gemm<STORE>(p);
-}
-extern "C" __global__ void __launch_bounds__(256, 2) gemm_add(const __grid_constant__ Gemm p) {
-    gemm<ADD>(p);
-}
-extern "C" __global__ void __launch_bounds__(256, 2) gemm_gate(const __grid_constant__ Gemm p) {
-    gemm<GATE>(p);
 }

@@ -4,45 +4,61 @@
 // 128 x 64 weights a thread has one block of 32, which it asks for while tensor cores work on the tile before. That costs
 // instructions for every 128 rows anew, where expanding costs memory traffic once.
 
-struct Packed {
-    const u16* input;      // [row][k]
+// Super-blocks that are asked for before they are needed.
+#define AHEAD 2
+
+struct PackedPart {
     const u8* weights;     // [expert][n][k]
     const u8* second;      // The ups, where `weights` is the gates: rows of the two alternate then.
-    void* output;
     const float* bias;
+    u32 n;
+    u32 first;             // Number of its first tile of outputs.
+    u32 output;            // Place of its first output in a row.
+};
+
+struct Packed {
+    PackedPart parts[3];   // Those that do not exist begin after the last tile.
+    const u16* input;      // [row][k]
+    void* output;
     const uint4* tiles;    // Of rows: expert, first place, number of places. Null: one matrix, and all `m` rows stand in order.
     const u32* from;       // [place]: input row times `used`. Null: that of the place's number.
     const u32* to;         // [place]: output row. Null: likewise.
-    u32 format;
     u32 kind;
-    u32 m, n, k;
+    u32 m, k;
     u32 supers;
     u32 used;
     u32 output_stride;
+    u32 each;              // Super-blocks of a row that a block has: blockIdx.z says which, and has its own output row then.
 };
 
-// A thread's share of every tile of weights: 32 columns of a row.
+// A thread's share of every tile of weights: 32 columns of a row. After the last row it is the last once more.
 template <int F>
 struct Share {
     const u8* row;         // The chunks this row is in.
     u32 lane;              // Whose block of a chunk it is, in the first of four tiles.
-    bool exists;
 
-    __device__ __forceinline__ Share(const Packed& p, u32 expert) {
-        u32 n = blockIdx.y * TILE + threadIdx.x / 2, rows = p.n;
+    __device__ __forceinline__ Share(const Packed& p, const PackedPart& part, u32 expert, u32 first) {
+        u32 n = min(first + threadIdx.x / 2, part.n - 1), rows = part.n;
         bool is_second = p.kind == GATE && n % 2;
-        exists = n < p.n;
         if (p.kind == GATE) n /= 2, rows /= 2;
         u64 tile = (u64)expert * ((rows + 3) / 4) + n / 4;
-        row = (is_second ? p.second : p.weights) + tile * p.supers * Layout<F>::chunk;
+        row = (is_second ? part.second : part.weights) + tile * p.supers * Layout<F>::chunk;
         lane = n % 4 * 8 + threadIdx.x % 2;
     }
 
-    __device__ __forceinline__ Block read(u32 step) const {
-        return exists ? read_block<F>(row + (u64)(step / 4) * Layout<F>::chunk, lane + step % 4 * 2) : Block{};
+    // Asks for the chunk of a super-block, no further than into the second-level cache; eight threads share a chunk.
+    __device__ __forceinline__ void foresee(u32 super) const {
+        for (u32 at = (lane / 8 * 2 + lane % 2) * 128; at < Layout<F>::chunk; at += 1024) {
+            prefetch_line(row + (u64)super * Layout<F>::chunk + at);
+        }
     }
 
-    __device__ __forceinline__ void write(const Block& b, u32 tile) const {
+    __device__ __forceinline__ Raw read(u32 step) const {
+        return read_raw<F>(row + (u64)(step / 4) * Layout<F>::chunk, lane + step % 4 * 2);
+    }
+
+    __device__ __forceinline__ void write(const Raw& raw, u32 step, u32 tile) const {
+        Block b = read_block<F>(raw, lane + step % 4 * 2);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 w[4];
@@ -57,9 +73,14 @@ struct Share {
 
 // One tile of at most COUNT * 32 rows times one of 128 outputs.
 template <int F, int COUNT>
-__device__ __forceinline__ void multiply(const Packed& p, uint4 tile) {
-    extern __shared__ __align__(128) u8 shared[];
-    u32 inputs = shared_address(shared), weights = inputs + STAGES * TILE_BYTES, steps = (p.k + TILE_K - 1) / TILE_K;
+__device__ __forceinline__ void multiply(const Packed& p, const PackedPart& part, uint4 tile) {
+    extern __shared__ __align__(1024) u8 shared[];
+    u32 inputs = shared_address(shared), weights = inputs + STAGES * TILE_BYTES, first = (blockIdx.y - part.first) * TILE;
+    u32 super = blockIdx.z * p.each, last = min(super + p.each, p.supers);
+    u32 begin = super * 4, end = min(last * 4, (p.k + TILE_K - 1) / TILE_K);
+    Share<F> share(p, part, tile.x, first);
+    for (u32 ahead = super; ahead < min(super + AHEAD, last); ahead++) share.foresee(ahead);
+    wait_for_previous();
     u32 piece = threadIdx.x % 8, starts[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
@@ -72,40 +93,81 @@ __device__ __forceinline__ void multiply(const Packed& p, uint4 tile) {
         for (int i = 0; i < COUNT; i++) {
             bool exists = starts[i] != 0xffffffffu && column < p.k;
             u32 to = inputs + step % STAGES * TILE_BYTES + place(threadIdx.x / 8 + i * 32, piece);
-            if (step < steps) copy_16_or_zero(to, exists ? p.input + starts[i] + column : p.input, exists);
+            if (step < end) copy_16_or_zero(to, exists ? p.input + starts[i] + column : p.input, exists);
         }
         copies_commit();
     };
-    Share<F> share(p, tile.x);
-    Block next = share.read(0);
-    for (int i = 0; i < STAGES - 1; i++) fetch(i);
-    share.write(next, weights);
-    float sums[COUNT][4][4] = {};
-    for (u32 step = 0; step < steps; step++) {
+    float sums[COUNT_SUMS(COUNT)] = {};
+    for (int i = 0; i < STAGES - 1; i++) fetch(begin + i);
+    // A step writes the weights of the next and asks for those of the one after, so there are always two on their way.
+    auto read = [&](u32 step) { return share.read(min(step, end - 1)); };
+    auto work = [&](u32 step, const Raw& next, Raw& after) {
         copies_wait<STAGES - 2>();
+        show_tensor_cores();
         __syncthreads();
         fetch(step + STAGES - 1);
-        if (step + 1 < steps) next = share.read(step + 1);
+        if (step % 4 == 0 && step / 4 + AHEAD < last) share.foresee(step / 4 + AHEAD);
+        after = read(step + 2);
         multiply_tiles<COUNT>(sums, inputs + step % STAGES * TILE_BYTES, weights + step % 2 * TILE_BYTES);
-        if (step + 1 < steps) share.write(next, weights + (step + 1) % 2 * TILE_BYTES);
+        share.write(next, step + 1, weights + (step + 1) % 2 * TILE_BYTES);
+        multiplied<COUNT>(sums);
+    };
+    if (begin < end) {
+        Raw odd, even = read(begin);
+        odd = read(begin + 1);
+        share.write(even, begin, weights + begin % 2 * TILE_BYTES);
+        for (u32 step = begin; step < end; step += 2) {
+            work(step, odd, even);
+            if (step + 1 < end) work(step + 1, even, odd);
+        }
     }
-    each_pair<COUNT>(sums, [&](u32 row, u32 column, float x, float y) {
-        u32 at = tile.y + row, n = blockIdx.y * TILE + column;
-        if (row >= tile.z || n >= p.n) return;
-        u64 start = (u64)(p.to ? p.to[at] : at) * p.output_stride;
-        if (p.kind == STORE) put<STORE>(p.output, start, n, x, y, p.bias);
-        if (p.kind == ADD) put<ADD>(p.output, start, n, x, y, p.bias);
-        if (p.kind == GATE) put<GATE>(p.output, start, n, x, y, p.bias);
+    const float* bias = part.bias && blockIdx.z == 0 ? part.bias + first : nullptr;
+    finish<COUNT>(sums, shared, p.kind, p.output, bias, [&](u32 row, u32 column) {
+        u32 at = tile.y + row, n = first + column;
+        if (row >= tile.z || n >= part.n) return NOWHERE;
+        u64 start = ((u64)(p.to ? p.to[at] : at) * gridDim.z + blockIdx.z) * p.output_stride + part.output;
+        return start + (p.kind == GATE ? n / 2 : n);
     });
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) packed(const __grid_constant__ Packed p) {
+template <int F>
+__device__ __forceinline__ void packed(const Packed& p) {
     let_next_start();
-    wait_for_previous();
+    // Whose tile it is the kernel before says, where there are experts.
+    if (p.tiles) wait_for_previous();
     u32 first = blockIdx.x * TILE;
     uint4 tile = p.tiles ? p.tiles[blockIdx.x] : make_uint4(0, first, min(TILE, p.m - first), 0);
     if (tile.z == 0) return;
-#define WORK(F) tile.z <= 32 ? multiply<F, 1>(p, tile) : tile.z <= 64 ? multiply<F, 2>(p, tile) : multiply<F, STRIPS>(p, tile)
-    FOR_FORMAT(p.format, WORK)
-#undef WORK
+    const PackedPart& part = p.parts[blockIdx.y >= p.parts[2].first ? 2 : blockIdx.y >= p.parts[1].first ? 1 : 0];
+    if (tile.z <= COUNT_MIN * 32) multiply<F, COUNT_MIN>(p, part, tile);
+    else if (tile.z <= 64) multiply<F, 2>(p, part, tile);
+    else multiply<F, STRIPS>(p, part, tile);
 }
+
+// A kernel for each format: in one they take the compiler minutes.
+#define PACKED(F) \
+    extern "C" __global__ void __launch_bounds__(256, 2) packed_##F(const __grid_constant__ Packed p) { packed<F>(p); }
+#ifdef WITH_Q4_0
+PACKED(Q4_0)
+#endif
+#ifdef WITH_Q4_1
+PACKED(Q4_1)
+#endif
+#ifdef WITH_Q5_0
+PACKED(Q5_0)
+#endif
+#ifdef WITH_Q5_1
+PACKED(Q5_1)
+#endif
+#ifdef WITH_Q8_0
+PACKED(Q8_0)
+#endif
+#ifdef WITH_Q4_K
+PACKED(Q4_K)
+#endif
+#ifdef WITH_Q5_K
+PACKED(Q5_K)
+#endif
+#ifdef WITH_Q6_K
+PACKED(Q6_K)
+#endif

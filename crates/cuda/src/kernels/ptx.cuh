@@ -140,6 +140,69 @@ __device__ __forceinline__ void multiply_16(int* c, u32 a0, u32 a1, u32 b) {
                  : "r"(a0), "r"(a1), "r"(b));
 }
 
+#if __CUDA_ARCH__ == 900
+// The same by a group of four warps, straight from shared memory, while they do something else. Only these cards have it.
+
+// Where 16 columns of a tile begin that has 64 halves in a row, eight rows in a kilobyte, pieces of 16 bytes exchanged by the row's number.
+__device__ __forceinline__ u64 tile_of(u32 address, int k) {
+    return (u64)1 << 62 | (u64)(1024 >> 4) << 32 | (u64)1 << 16 | ((address & 0x3ffff) >> 4) + k * 2;
+}
+
+// Columns 16 k .. of 64 rows times N rows of weights. Of the sums a thread has those of row warp % 4 * 16 + lane / 4, and of the one eight
+// further, in columns lane % 4 * 2 and the next of every eight.
+template <int N>
+__device__ __forceinline__ void group_multiply(float* c, u32 rows, u32 weights, int k);
+template <>
+__device__ __forceinline__ void group_multiply<64>(float* c, u32 rows, u32 weights, int k) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, 1, 1, 1, 0, 0;"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+                   "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
+                   "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+                 : "l"(tile_of(rows, k)), "l"(tile_of(weights, k))
+                 : "memory");
+}
+template <>
+__device__ __forceinline__ void group_multiply<128>(float* c, u32 rows, u32 weights, int k) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, 1, 1, 1, 0, 0;"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+                   "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]),
+                   "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]),
+                   "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]),
+                   "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]),
+                   "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]),
+                   "+f"(c[48]), "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]),
+                   "+f"(c[56]), "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+                 : "l"(tile_of(rows, k)), "l"(tile_of(weights, k))
+                 : "memory");
+}
+
+// What was written to shared memory before the last barrier is multiplied from here on, and sums are as they were left.
+__device__ __forceinline__ void group_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// The end of what was asked for. Sums are nobody's until they were waited for.
+__device__ __forceinline__ void group_end() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int COUNT>
+__device__ __forceinline__ void group_wait(float* c) {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+#endif
+
 // Order between kernels.
 
 // Waits until the kernel before this one has ended and its writes are visible. Whatever a kernel reads that an earlier

@@ -96,14 +96,17 @@ __device__ __forceinline__ float share_of(float score, bool exists) {
     return here / warp_sum(here);
 }
 
-// One warp chooses a row's experts by its scores and gives each its share. `list` is the warp's own.
-__device__ __forceinline__ void choose_row(const float* scores, u32 count, u32 used, uint2* list, u32* chosen, float* shares) {
+// One warp chooses a row's experts by its scores, which may stand in parts, and gives each its share. `list` is the warp's own.
+__device__ __forceinline__ void
+choose_row(const float* scores, u32 parts, u32 count, u32 used, uint2* list, u32* chosen, float* shares) {
     constexpr int EACH = EXPERTS_MAX / WARP;
     u32 lane = threadIdx.x % WARP, before[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         u32 e = lane + i * WARP;
-        before[i] = e < count ? ordered(__ldcg(scores + e)) : 0;
+        float score = 0.0f;
+        for (u32 part = 0; part < parts && e < count; part++) score += __ldcg(scores + part * count + e);
+        before[i] = e < count ? ordered(score) : 0;
     }
     list_chosen<EACH>(choose<EACH>(before, used), before, list);
     float share = share_of(score_of(list[lane].y), lane < used);

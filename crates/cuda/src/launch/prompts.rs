@@ -1,17 +1,32 @@
 //! Launching the kernels of prompts: norms, expanded matrices, products of many rows, attention of many rows.
 
-use super::{Kernels, room};
+use super::{Kernels, KernelsOptions, Module, room};
 use crate::arguments::*;
 use crate::blocks::*;
+use crate::device::{Device, Function};
 use crate::error::Error;
+use crate::memory::Matrix;
 use crate::pack;
+use kernels::Format;
 
 /// Tile of a product of many rows, and its shared memory: three stages of both operands.
 pub(super) const TILE: usize = 128;
-const TILE_BYTES: usize = TILE * 64 * 2;
+const TILE_K: usize = 64;
+const TILE_BYTES: usize = TILE * TILE_K * 2;
 const GEMM_SHARED_BYTES: usize = 3 * 2 * TILE_BYTES;
 /// The same from packed weights: three stages of rows, two of weights.
 const PACKED_SHARED_BYTES: usize = 5 * TILE_BYTES;
+
+/// The kernels of [`Kernels::packed`], one for each quantised format.
+pub(super) fn packed_functions(
+    device: &Device,
+    module: &Module,
+    options: &KernelsOptions,
+) -> Result<Vec<(Format, Function)>, Error> {
+    let quantised = options.formats.iter().filter(|&&format| !pack::is_float(format));
+    let function = |format: &Format| module.function(device, &format!("packed_{}", format.name()), true);
+    quantised.map(|format| Ok((*format, function(format)?))).collect()
+}
 
 impl Kernels {
     /// Norm of rows into half precision.
@@ -58,13 +73,15 @@ impl Kernels {
         let (m, n, k) = call.shape;
         assert!(k.is_multiple_of(8) && n.is_multiple_of(2), "rows are read eight and written two at a time");
         assert!(call.bias.is_none_or(|bias| bias.len() == n), "one bias per output");
+        let is_stored = matches!(call.output, GemmOutput::Store(_)) && call.bias.is_none();
+        assert!(call.cuts == 1 || is_stored, "parts are stored as they are");
         room(call.input, m * k, "input rows");
         room(call.weights, n * k, "weights");
         let mut a = Arguments::default();
-        let (which, output, stride) = match call.output {
+        let (kind, output, stride) = match call.output {
             GemmOutput::Store(output) | GemmOutput::Add(output) => {
-                room(output, m * n, "the output");
-                (usize::from(matches!(call.output, GemmOutput::Add(_))), a.at(output), n)
+                room(output, m * call.cuts * n, "the output");
+                (u32::from(matches!(call.output, GemmOutput::Add(_))), a.at(output), n)
             }
             GemmOutput::Gate(output) => {
                 room(output, m * n / 2, "the output");
@@ -80,59 +97,99 @@ impl Kernels {
             n: n as u32,
             k: k as u32,
             output_stride: stride as u32,
+            each: k.div_ceil(TILE_K).div_ceil(call.cuts) as u32,
+            kind,
         };
-        let grid = (m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, 1);
-        self.launch("gemm", &self.gemms[which], grid, 256, GEMM_SHARED_BYTES, a, &params)
+        let grid = (m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, call.cuts as u32);
+        self.launch("gemm", &self.gemm, grid, 256, GEMM_SHARED_BYTES, a, &params)
     }
 
-    /// Matrix times many rows, in half precision, from packed weights.
+    /// Matrix times many rows, in half precision, from packed weights; those of the same format in one launch.
     pub fn packed(&self, call: &PackedCall<'_>) -> Result<(), Error> {
-        let (matrix, visits, rows) = (call.matrix, call.visits, call.rows);
-        let (k, outputs) = (matrix.columns, matrix.rows / visits.map_or(1, |visits| visits.count));
-        self.has(matrix);
-        assert!(!pack::is_float(matrix.format), "packed weights are quantised");
-        assert!(k.is_multiple_of(8) && outputs.is_multiple_of(2), "rows are read eight and written two at a time");
-        assert!(visits.is_none() || outputs.is_multiple_of(pack::TILE_ROWS), "an expert's matrix is whole tiles");
-        assert!(visits.is_none_or(|visits| rows == visits.rows * visits.used), "every visit is a row");
-        let reach = |width: usize| (rows - 1) * call.stride + width;
-        let mut a = Arguments::default();
-        let (kind, second, output, n, input_rows) = match call.then {
-            PackedThen::Store(output) | PackedThen::Add(output) => {
-                room(output, reach(outputs), "the output");
-                let kind = u32::from(matches!(call.then, PackedThen::Add(_)));
-                (kind, 0, a.at(output), outputs, rows)
+        assert!(
+            call.visits.is_none_or(|visits| call.parts.len() == 1 && call.rows == visits.rows * visits.used),
+            "visits"
+        );
+        for part in call.parts {
+            self.has(part.matrix);
+            assert!(!pack::is_float(part.matrix.format), "packed weights are quantised");
+        }
+        for (format, function) in &self.packed {
+            let parts: Vec<Part<'_>> =
+                call.parts.iter().filter(|part| part.matrix.format == *format).copied().collect();
+            if !parts.is_empty() {
+                self.packed_parts(function, &parts, call)?;
             }
-            PackedThen::Gate(up, output) => {
-                let same = (up.format, up.rows, up.columns) == (matrix.format, matrix.rows, matrix.columns);
-                assert!(same && call.bias.is_none(), "a gate and its up are alike");
-                room(output, reach(outputs), "the output");
-                (2, a.at(up.bytes.all()), a.at(output), 2 * outputs, visits.map_or(rows, |visits| visits.rows))
+        }
+        Ok(())
+    }
+
+    fn packed_parts(&self, function: &Function, parts: &[Part<'_>], call: &PackedCall<'_>) -> Result<(), Error> {
+        let (visits, rows, k) = (call.visits, call.rows, parts[0].matrix.columns);
+        let mut a = Arguments::default();
+        let (blocks, tiles_n) = self.part_blocks(&mut a, parts, call);
+        let last = parts.iter().map(|part| part.output + part.matrix.rows / visits.map_or(1, |visits| visits.count));
+        let reach = (rows * call.cuts - 1) * call.stride + last.max().unwrap_or(0);
+        let (kind, output, input_rows) = match call.then {
+            PackedThen::Store(output) | PackedThen::Add(output) => {
+                room(output, reach, "the output");
+                (u32::from(matches!(call.then, PackedThen::Add(_))), a.at(output), rows)
+            }
+            PackedThen::Gate(_, output) => {
+                assert!(call.cuts == 1, "a gate meets its up when both are whole");
+                room(output, reach, "the output");
+                (2, a.at(output), visits.map_or(rows, |visits| visits.rows))
             }
         };
         room(call.input, input_rows * k, "input rows");
-        call.bias.iter().for_each(|bias| room(*bias, n, "the bias"));
         let places = visits.map(|visits| visits.places);
         let params = PackedBlock {
+            parts: blocks,
             input: a.at(call.input),
-            weights: a.at(matrix.bytes.all()),
-            second,
             output,
-            bias: a.optional(call.bias),
             tiles: a.optional(visits.map(|visits| visits.tiles)),
             from: a.optional(places.filter(|_| kind == 2)),
             to: a.optional(places.filter(|_| kind != 2)),
-            format: matrix.format.file_id(),
             kind,
             m: rows as u32,
-            n: n as u32,
             k: k as u32,
             supers: pack::supers(k) as u32,
             used: visits.map_or(1, |visits| visits.used) as u32,
             output_stride: call.stride as u32,
+            each: pack::supers(k).div_ceil(call.cuts) as u32,
+            padding: 0,
         };
-        let tiles = visits.map_or(rows.div_ceil(TILE), VisitsCall::tiles_max);
-        let grid = (tiles as u32, n.div_ceil(TILE) as u32, 1);
-        self.launch("packed", &self.packed, grid, 256, PACKED_SHARED_BYTES, a, &params)
+        let tiles_m = visits.map_or(rows.div_ceil(TILE), VisitsCall::tiles_max);
+        let grid = (tiles_m as u32, tiles_n, call.cuts as u32);
+        self.launch("packed", function, grid, 256, PACKED_SHARED_BYTES, a, &params)
+    }
+
+    /// The parts as the kernel reads them, and how many tiles of outputs they have.
+    fn part_blocks(&self, a: &mut Arguments, of: &[Part<'_>], call: &PackedCall<'_>) -> ([PackedPartBlock; 3], u32) {
+        let (mut parts, mut tiles) = ([PackedPartBlock { first: u32::MAX, ..PackedPartBlock::default() }; 3], 0);
+        assert!(of.len() <= parts.len(), "at most three matrices");
+        for (&Part { matrix, bias, output }, block) in of.iter().zip(&mut parts) {
+            let outputs = matrix.rows / call.visits.map_or(1, |visits| visits.count);
+            let up = if let PackedThen::Gate(up, _) = call.then { Some(up) } else { None };
+            assert!(matrix.columns == call.parts[0].matrix.columns, "the same input");
+            assert!(matrix.columns.is_multiple_of(8) && outputs.is_multiple_of(2), "whole words are read and written");
+            assert!(call.visits.is_none() || outputs.is_multiple_of(pack::TILE_ROWS), "an expert has whole tiles");
+            assert!(bias.is_none_or(|bias| up.is_none() && bias.len >= outputs), "one bias per output, none of gates");
+            let alike = |up: &Matrix| (up.format, up.rows, up.columns) == (matrix.format, matrix.rows, matrix.columns);
+            assert!(up.is_none_or(alike), "a gate and its up are alike");
+            let n = outputs * if up.is_some() { 2 } else { 1 };
+            *block = PackedPartBlock {
+                weights: a.at(matrix.bytes.all()),
+                second: a.optional(up.map(|up| up.bytes.all())),
+                bias: a.optional(bias),
+                n: n as u32,
+                first: tiles,
+                output: output as u32,
+                padding: 0,
+            };
+            tiles += n.div_ceil(TILE) as u32;
+        }
+        (parts, tiles)
     }
 
     /// Attention of many rows.

@@ -6,7 +6,6 @@ use crate::arguments::*;
 use crate::blocks::*;
 use crate::device::{Device, Function};
 use crate::error::Error;
-use crate::memory::Slice;
 
 /// The kernels.
 pub(super) struct Visits {
@@ -20,7 +19,7 @@ impl Visits {
         Ok(Visits {
             choose: module.function(device, "choose_experts", false)?,
             sort: module.function(device, "sort_visits", false)?,
-            add: module.function(device, "add_visits", false)?,
+            add: module.function(device, "add_parts", false)?,
         })
     }
 }
@@ -40,22 +39,22 @@ impl VisitsCall<'_> {
 impl Kernels {
     /// Which experts rows visit, by their scores, and in which order the visits stand.
     pub fn visits(&self, call: &VisitsCall<'_>) -> Result<(), Error> {
-        let VisitsCall { rows, count, used, .. } = *call;
+        let VisitsCall { rows, count, used, scores: (scores, parts), .. } = *call;
         assert!(self.has_experts(count, used), "experts were checked");
-        room(call.scores, rows * count, "scores");
+        room(scores, rows * parts * count, "scores");
         room(call.chosen, rows * used, "chosen experts");
         room(call.shares, rows * used, "shares");
         room(call.places, rows * used, "places");
         room(call.tiles, call.tiles_max(), "tiles");
         let mut a = Arguments::default();
         let params = ChooseBlock {
-            scores: a.at(call.scores),
+            scores: a.at(scores),
             chosen: a.at(call.chosen),
             shares: a.at(call.shares),
             rows: rows as u32,
             count: count as u32,
             used: used as u32,
-            padding: 0,
+            parts: parts as u32,
         };
         let grid = (rows.div_ceil(8) as u32, 1, 1);
         self.launch("choose_experts", &self.visits.choose, grid, 256, 0, a, &params)?;
@@ -70,20 +69,24 @@ impl Kernels {
         self.launch("sort_visits", &self.visits.sort, (count as u32, 1, 1), 256, 0, a, &params)
     }
 
-    /// Adds to each row what its visits gave, by their shares: `visits` is `[visit][columns]` and `x` is `[row][columns]`.
-    pub fn add_visits(&self, call: &VisitsCall<'_>, visits: Slice<'_, f32>, x: Slice<'_, f32>) -> Result<(), Error> {
-        let columns = x.len / call.rows;
-        assert!(x.len == call.rows * columns && columns.is_multiple_of(4), "rows are read four at a time");
-        room(visits, call.rows * call.used * columns, "visits");
-        room(call.shares, call.rows * call.used, "shares");
+    /// Adds to rows what several blocks or experts have for them.
+    pub fn add_parts(&self, call: &AddPartsCall<'_>) -> Result<(), Error> {
+        let AddPartsCall { rows, each, x, .. } = *call;
+        let columns = x.len / rows;
+        assert!(x.len == rows * columns && columns.is_multiple_of(4), "rows are read four at a time");
+        room(call.parts, rows * each * columns, "parts");
+        call.shares.iter().for_each(|shares| room(*shares, rows * each, "shares"));
         let mut a = Arguments::default();
-        let params = AddVisitsBlock {
-            visits: a.at(visits),
-            shares: a.at(call.shares),
+        let params = AddPartsBlock {
+            parts: a.at(call.parts),
+            shares: a.optional(call.shares),
             x: a.at(x),
             columns: columns as u32,
-            used: call.used as u32,
+            each: each as u32,
+            anew: u32::from(call.anew),
+            padding: 0,
         };
-        self.launch("add_visits", &self.visits.add, (call.rows as u32, 1, 1), 256, 0, a, &params)
+        let grid = (rows as u32, columns.div_ceil(1024) as u32, 1);
+        self.launch("add_parts", &self.visits.add, grid, 256, 0, a, &params)
     }
 }

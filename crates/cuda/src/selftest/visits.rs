@@ -27,19 +27,46 @@ impl Test<'_> {
         let mut first = 0;
         for rows in [20, 1, 50, all - 71] {
             self.kernels.packed(&PackedCall {
-                matrix,
+                parts: &[Part { matrix, bias: None, output: 0 }],
                 input: input.part(first * matrix.columns..input.len()),
                 rows,
-                bias: None,
                 then: PackedThen::Store(found.part(first * n..found.len())),
                 stride: n,
                 visits: None,
+                cuts: 1,
             })?;
             first += rows;
         }
         let name = format!("packed {:?} {all} x {n} x {}", matrix.format, matrix.columns);
         outcomes.push(Outcome { name, error: different(expected, &found)? as f32, bound: 0.0 });
         Ok(())
+    }
+
+    /// Rows cut into parts whose results are added up.
+    pub(super) fn cuts(
+        &self,
+        matrix: &Matrix,
+        input: &Buffer<u16>,
+        expected: &[f32],
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
+        let (n, cuts) = (matrix.rows, 2);
+        let rows = expected.len() / n;
+        let parts = Buffer::new(self.device, &vec![f32::NAN; rows * cuts * n])?;
+        let found = Buffer::new(self.device, &vec![f32::NAN; rows * n])?;
+        self.kernels.packed(&PackedCall {
+            parts: &[Part { matrix, bias: None, output: 0 }],
+            input: input.all(),
+            rows,
+            then: PackedThen::Store(parts.all()),
+            stride: n,
+            visits: None,
+            cuts,
+        })?;
+        let (parts, x) = (parts.all(), found.all());
+        self.kernels.add_parts(&AddPartsCall { parts, rows, each: cuts, shares: None, x, anew: true })?;
+        let name = format!("packed in {cuts} parts {:?} {rows} x {n} x {}", matrix.format, matrix.columns);
+        self.compare(name, &found, expected, 1e-3, outcomes)
     }
 
     /// Rows through experts, against each row alone through those it should visit.
@@ -102,7 +129,7 @@ impl Test<'_> {
             rows,
             count,
             used,
-            scores: scores.all(),
+            scores: (scores.all(), 1),
             chosen: chosen.all(),
             shares: shares.all(),
             places: places.all(),
@@ -110,12 +137,13 @@ impl Test<'_> {
         };
         self.kernels.visits(&call)?;
         let product = |matrix, input, then, stride| {
-            let (rows, bias, visits) = (visits, None, Some(&call));
-            self.kernels.packed(&PackedCall { matrix, input, rows, bias, then, stride, visits })
+            let parts = &[Part { matrix, bias: None, output: 0 }];
+            self.kernels.packed(&PackedCall { parts, input, rows: visits, then, stride, visits: Some(&call), cuts: 1 })
         };
         product(&gate, input.all(), PackedThen::Gate(&up, gated.all()), ff)?;
         product(&down, gated.all(), PackedThen::Store(outputs.all()), width)?;
-        self.kernels.add_visits(&call, outputs.all(), x.all())?;
+        let (parts, shares) = (outputs.all(), Some(shares.all()));
+        self.kernels.add_parts(&AddPartsCall { parts, rows, each: used, shares, x: x.all(), anew: false })?;
         self.compare(format!("{rows} rows through experts {format:?}"), &x, &expected, 2e-3, outcomes)
     }
 }

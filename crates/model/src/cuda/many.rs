@@ -4,18 +4,23 @@
 //! card's cache; from a few hundred rows on that costs little, and the product is a plain one.
 
 use super::inputs::Inputs;
+use super::rows::Way;
 use super::visits::Visits;
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, Matrix, NormCall, Pinned, QueryTile,
-    StoreCall,
+    AddPartsCall, Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, Matrix, NormCall, PackedCall,
+    PackedThen, Part, Pinned, QueryTile, Slice, StoreCall, pack,
 };
 
 /// Query rows of one tile of attention.
 const TILE: usize = 64;
 /// Tiles of a step: each is full or the last of its sequence.
 const TILES_MAX: usize = ROWS_MAX / TILE + SEQUENCES_MAX;
+
+/// Most parts that rows are cut into where a matrix has few outputs, and super-blocks of the shortest.
+const CUTS_MAX: usize = 8;
+const CUT_SUPERS: usize = 2;
 
 /// Buffers of such a step.
 pub(super) struct Many {
@@ -29,6 +34,8 @@ pub(super) struct Many {
     queries: Buffer<u16>,
     gated: Buffer<u16>,
     expanded: Buffer<u16>,
+    /// Of medium steps: results of the parts that rows are cut into.
+    parts: Buffer<f32>,
     /// Where there are experts.
     visits: Option<Visits>,
 }
@@ -50,6 +57,7 @@ impl Many {
             queries: Buffer::zeroed(device, ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, ROWS_MAX * ff)?,
             expanded: Buffer::zeroed(device, largest)?,
+            parts: Buffer::zeroed(device, Way::Medium.rows_max() * CUTS_MAX * width.max(net.heads_width()))?,
             visits: config.experts.map(|experts| Visits::new(net, experts)).transpose()?,
         })
     }
@@ -60,7 +68,7 @@ impl Many {
     }
 
     /// Starts a step.
-    pub fn run(&mut self, net: &Net, batch: &[Chunk<'_>]) -> Result<(), Error> {
+    pub fn run(&mut self, net: &Net, way: Way, batch: &[Chunk<'_>]) -> Result<(), Error> {
         // The images may still be on their way to the card for the step before.
         net.device.synchronize()?;
         self.inputs.send(batch)?;
@@ -69,8 +77,8 @@ impl Many {
         let tokens = self.inputs.first_tokens(rows);
         net.kernels.embed(&EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() })?;
         for i in 0..net.weights.layers.len() {
-            self.attention(net, i, rows, tiles)?;
-            self.feed_forward(net, i, rows)?;
+            self.attention(net, i, (way, rows), tiles)?;
+            self.feed_forward(net, i, (way, rows))?;
         }
         Ok(())
     }
@@ -92,61 +100,97 @@ impl Many {
     }
 
     /// `x += output(attention(norm(x)))`.
-    fn attention(&self, net: &Net, i: usize, rows: usize, tiles: usize) -> Result<(), Error> {
-        let (config, layer, kernels) = (&net.config, &net.weights.layers[i], &net.kernels);
-        let (width, q) = (config.embedding, config.heads * config.head);
+    fn attention(&self, net: &Net, i: usize, (way, rows): (Way, usize), tiles: usize) -> Result<(), Error> {
+        let (layer, kernels) = (&net.weights.layers[i], &net.kernels);
         self.norm(net, &layer.attention_norm, rows)?;
-        let mut at = 0;
-        for matrix in [&layer.q, &layer.k, &layer.v] {
-            self.expand(net, matrix, at, 1, 0)?;
-            at += matrix.rows * width;
-        }
-        kernels.gemm(&GemmCall {
-            input: self.half.all(),
-            weights: self.expanded.all(),
-            shape: (rows, net.heads_width(), width),
-            bias: layer.bias.as_ref(),
-            output: GemmOutput::Store(self.heads.all()),
-        })?;
+        let (input, parts) = (self.half.all(), [&layer.q, &layer.k, &layer.v]);
+        self.product(net, (way, rows), input, &parts, layer.bias.as_ref(), PackedThen::Store(self.heads.all()))?;
         let heads = net.heads(i, self.heads.all(), &self.inputs);
         kernels.store_heads(&StoreCall { heads, rows, queries: Some(self.queries.all()) })?;
         let (queries, tiles) = (self.queries.all(), self.tiles.part(0..tiles));
         kernels.flash(&FlashCall { heads, queries, tiles, output: self.half.all() }, rows)?;
-        self.expand(net, &layer.attention_output, 0, 1, 0)?;
-        kernels.gemm(&GemmCall {
-            input: self.half.all(),
-            weights: self.expanded.all(),
-            shape: (rows, width, q),
-            bias: layer.attention_output_bias.as_ref(),
-            output: GemmOutput::Add(self.x.all()),
-        })
+        let (parts, bias) = ([&layer.attention_output], layer.attention_output_bias.as_ref());
+        self.product(net, (way, rows), self.half.all(), &parts, bias, PackedThen::Add(self.x.all()))
     }
 
     /// `x += feed_forward(norm(x))`.
-    fn feed_forward(&self, net: &Net, i: usize, rows: usize) -> Result<(), Error> {
-        let (config, layer, kernels) = (&net.config, &net.weights.layers[i], &net.kernels);
-        let (width, ff) = (config.embedding, config.feed_forward);
+    fn feed_forward(&self, net: &Net, i: usize, (way, rows): (Way, usize)) -> Result<(), Error> {
+        let (layer, width) = (&net.weights.layers[i], net.config.embedding);
         self.norm(net, &layer.feed_forward_norm, rows)?;
         if let Some(visits) = &self.visits {
             return visits.feed_forward(net, i, self.half.all(), self.x.part(0..rows * width));
         }
-        self.expand(net, &layer.gate, 0, 2, 0)?;
-        self.expand(net, &layer.up, 0, 2, 1)?;
-        kernels.gemm(&GemmCall {
-            input: self.half.all(),
+        let then = PackedThen::Gate(&layer.up, self.gated.all());
+        self.product(net, (way, rows), self.half.all(), &[&layer.gate], None, then)?;
+        self.product(net, (way, rows), self.gated.all(), &[&layer.down], None, PackedThen::Add(self.x.all()))
+    }
+
+    /// Rows times matrices, whose outputs stand side by side.
+    fn product(
+        &self,
+        net: &Net,
+        (way, rows): (Way, usize),
+        input: Slice<'_, u16>,
+        matrices: &[&Matrix],
+        bias: Option<&Buffer<f32>>,
+        then: PackedThen<'_>,
+    ) -> Result<(), Error> {
+        let (outputs, columns) = (matrices.iter().map(|matrix| matrix.rows).sum(), matrices[0].columns);
+        if way == Way::Medium && !matrices.iter().any(|matrix| pack::is_float(matrix.format)) {
+            return self.packed(net, rows, input, matrices, bias, then);
+        }
+        let mut at = 0;
+        for matrix in matrices {
+            self.expand(net, matrix, at, if matches!(then, PackedThen::Gate(..)) { 2 } else { 1 }, 0)?;
+            at += matrix.rows * columns;
+        }
+        let (n, output) = match then {
+            PackedThen::Store(output) => (outputs, GemmOutput::Store(output)),
+            PackedThen::Add(output) => (outputs, GemmOutput::Add(output)),
+            PackedThen::Gate(up, output) => {
+                self.expand(net, up, 0, 2, 1)?;
+                (2 * outputs, GemmOutput::Gate(output))
+            }
+        };
+        net.kernels.gemm(&GemmCall {
+            input,
             weights: self.expanded.all(),
-            shape: (rows, 2 * ff, width),
-            bias: None,
-            output: GemmOutput::Gate(self.gated.all()),
-        })?;
-        self.expand(net, &layer.down, 0, 1, 0)?;
-        kernels.gemm(&GemmCall {
-            input: self.gated.all(),
-            weights: self.expanded.all(),
-            shape: (rows, width, ff),
-            bias: None,
-            output: GemmOutput::Add(self.x.all()),
+            shape: (rows, n, columns),
+            bias,
+            output,
+            cuts: 1,
         })
+    }
+
+    /// The same from packed weights. Rows are cut into parts first where outputs are few, so that all of the card has something to do.
+    fn packed(
+        &self,
+        net: &Net,
+        rows: usize,
+        input: Slice<'_, u16>,
+        matrices: &[&Matrix],
+        bias: Option<&Buffer<f32>>,
+        then: PackedThen<'_>,
+    ) -> Result<(), Error> {
+        let mut parts: Vec<Part<'_>> = Vec::new();
+        for matrix in matrices {
+            let output = parts.last().map_or(0, |part| part.output + part.matrix.rows);
+            let bias = bias.map(|bias| bias.part(output..output + matrix.rows));
+            parts.push(Part { matrix, bias, output });
+        }
+        let (parts, stride, visits) = (&parts[..], parts.iter().map(|part| part.matrix.rows).sum(), None);
+        let (x, anew) = match then {
+            PackedThen::Gate(..) => {
+                return net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts: 1 });
+            }
+            PackedThen::Store(heads) => (heads, true),
+            PackedThen::Add(x) => (x, false),
+        };
+        let cuts = (pack::supers(matrices[0].columns) / CUT_SUPERS).clamp(1, CUTS_MAX);
+        let then = PackedThen::Store(self.parts.all());
+        net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts })?;
+        let (parts, x) = (self.parts.all(), x.first(rows * stride));
+        net.kernels.add_parts(&AddPartsCall { parts, rows, each: cuts, shares: None, x, anew })
     }
 
     fn norm(&self, net: &Net, weight: &Buffer<f32>, rows: usize) -> Result<(), Error> {

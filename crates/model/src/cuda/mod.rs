@@ -36,7 +36,7 @@ use kernels::KvType;
 use kernels::shortlist::{Ask, Shortlist};
 use many::Many;
 use narrowed::Narrowed;
-use rows::{groups, is_short, runs, wanted_rows};
+use rows::{Way, groups, runs, wanted_rows};
 use std::ops::Range;
 use std::path::Path;
 use weights::{FileSource, Layer, RandomSource, Source, Weights};
@@ -188,22 +188,30 @@ impl CudaModel {
         if rows <= FEW {
             return self.few_rows(batch, logits);
         }
-        let long: Vec<Chunk<'_>> = batch.iter().filter(|chunk| !is_short(chunk)).copied().collect();
-        if long.len() == batch.len() {
-            return self.many_rows(batch, logits);
+        let way = Way::of(&batch[0]);
+        if batch.iter().all(|chunk| Way::of(chunk) == way) {
+            return self.steps(way, batch, logits);
         }
-        let (mut of_long, mut of_short) = (Vec::new(), Vec::new());
-        if !long.is_empty() {
-            self.many_rows(&long, &mut of_long)?;
+        let mut of_ways = [const { Vec::new() }; Way::ALL.len()];
+        for (way, logits) in Way::ALL.into_iter().zip(&mut of_ways) {
+            let own: Vec<Chunk<'_>> = batch.iter().filter(|chunk| Way::of(chunk) == way).copied().collect();
+            self.steps(way, &own, logits)?;
         }
-        for group in groups(batch.iter().filter(|chunk| is_short(chunk))) {
-            self.few_rows(&group, &mut of_short)?;
-        }
-        let vocab = self.config.vocab;
-        let (mut of_long, mut of_short) = (of_long.chunks_exact(vocab), of_short.chunks_exact(vocab));
+        let mut rows = of_ways.each_ref().map(|logits| logits.chunks_exact(self.config.vocab));
         for chunk in batch {
-            let from = if is_short(chunk) { &mut of_short } else { &mut of_long };
+            let from = &mut rows[Way::of(chunk) as usize];
             from.take(chunk.wanted().len()).for_each(|row| logits.extend_from_slice(row));
+        }
+        Ok(())
+    }
+
+    /// Chunks that are computed the same way; logits are added.
+    fn steps(&mut self, way: Way, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        for group in groups(batch.iter(), way.rows_max()) {
+            match way {
+                Way::Few => self.few_rows(&group, logits)?,
+                Way::Medium | Way::Many => self.many_rows(way, &group, logits)?,
+            }
         }
         Ok(())
     }
@@ -231,8 +239,8 @@ impl CudaModel {
     }
 
     /// A step of any number of rows, in half precision; logits are added.
-    fn many_rows(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
-        self.many.run(&self.net, batch)?;
+    fn many_rows(&mut self, way: Way, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        self.many.run(&self.net, way, batch)?;
         for (first, count) in runs(&wanted_rows(batch)) {
             let width = self.config.embedding;
             let x = self.many.residual().part(first * width..(first + count) * width);
@@ -246,20 +254,20 @@ impl CudaModel {
     /// nothing is wanted, or a step is several.
     fn pick_wanted(&mut self, batch: &[Chunk<'_>], wanted: &[usize], picks: &mut Vec<u32>) -> Result<bool, Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let is_long = rows > FEW && !batch.iter().any(is_short);
-        if wanted.is_empty() || rows > FEW && !is_long {
+        let way = if rows <= FEW { Way::Few } else { Way::of(&batch[0]) };
+        let is_one = rows <= way.rows_max() && batch.iter().all(|chunk| way == Way::Few || Way::of(chunk) == way);
+        if wanted.is_empty() || !is_one {
             return Ok(false);
         }
         self.ahead.forget();
         picks.clear();
-        if is_long {
-            self.many.run(&self.net, batch)?;
-        } else {
-            self.few.run(&self.net, batch, false)?;
+        match way {
+            Way::Few => self.few.run(&self.net, batch, false)?,
+            Way::Medium | Way::Many => self.many.run(&self.net, way, batch)?,
         }
         let width = self.config.embedding;
         for (first, count) in runs(wanted) {
-            let residual = if is_long { self.many.residual() } else { self.few.residual() };
+            let residual = if way == Way::Few { self.few.residual() } else { self.many.residual() };
             self.few.head(&self.net, residual.part(first * width..(first + count) * width), count)?;
             self.few.pick_head(&self.net, count, picks)?;
         }
@@ -294,7 +302,7 @@ impl Backend for CudaModel {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
-        if wanted.len() != rows || !batch.iter().all(is_short) {
+        if wanted.len() != rows || !batch.iter().all(|chunk| Way::of(chunk) == Way::Few) {
             return self.pick_wanted(batch, &wanted, picks).map_err(failed);
         }
         if rows <= FEW {
@@ -303,7 +311,7 @@ impl Backend for CudaModel {
         }
         self.ahead.forget();
         picks.clear();
-        for group in groups(batch.iter()) {
+        for group in groups(batch.iter(), FEW) {
             self.few.pick(&self.net, &group, picks).map_err(failed)?;
         }
         Ok(true)

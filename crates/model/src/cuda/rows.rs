@@ -1,28 +1,59 @@
 //! Rows of a step: which of them somebody wants, and how a batch is cut into steps.
 
-use super::FEW;
+use super::{FEW, ROWS_MAX};
 use crate::backend::{Chunk, Want};
 
 /// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
 const DRAFT_ROWS: usize = 65;
 
-/// Whether a chunk's rows are computed like single tokens. That is for the chunk alone to say, not for its neighbours: what
-/// a sequence says must not depend on the prompts that are read beside it.
-pub(super) fn is_short(chunk: &Chunk<'_>) -> bool {
-    chunk.tokens.len() <= if chunk.want == Want::All { DRAFT_ROWS } else { FEW }
+/// Most rows of a sequence that are computed from packed weights: longer, it pays to write matrices out in half precision. Measured, in
+/// ARCHITECTURE.
+const MEDIUM: usize = 512;
+
+/// How a chunk's rows are computed. That is for the chunk alone to say, not for its neighbours: what a sequence says must not depend
+/// on the prompts that are read beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Like single tokens, at most [`FEW`] at once.
+    Few,
+    /// In half precision, straight from packed weights.
+    Medium,
+    /// In half precision, from weights that are written out in it first.
+    Many,
 }
 
-/// Cuts chunks into steps of at most [`FEW`] rows, in order. A chunk that is longer, a long draft, follows itself.
-pub(super) fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>) -> Vec<Vec<Chunk<'b>>> {
+impl Way {
+    pub const ALL: [Way; 3] = [Way::Few, Way::Medium, Way::Many];
+
+    pub fn of(chunk: &Chunk<'_>) -> Way {
+        match chunk.tokens.len() {
+            rows if rows <= if chunk.want == Want::All { DRAFT_ROWS } else { FEW } => Way::Few,
+            rows if rows <= MEDIUM => Way::Medium,
+            _ => Way::Many,
+        }
+    }
+
+    /// Most rows of one step.
+    pub fn rows_max(self) -> usize {
+        match self {
+            Way::Few => FEW,
+            Way::Medium => MEDIUM,
+            Way::Many => ROWS_MAX,
+        }
+    }
+}
+
+/// Cuts chunks into steps of at most so many rows, in order. A chunk that is longer, a long draft, follows itself.
+pub(super) fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>, rows_max: usize) -> Vec<Vec<Chunk<'b>>> {
     let mut groups: Vec<Vec<Chunk<'b>>> = Vec::new();
     let mut room = 0;
     for chunk in chunks {
-        for (i, tokens) in chunk.tokens.chunks(FEW).enumerate() {
-            let start = chunk.start + i * FEW;
+        for (i, tokens) in chunk.tokens.chunks(rows_max).enumerate() {
+            let start = chunk.start + i * rows_max;
             // Rows that follow others of their sequence need those to be done.
             if i > 0 || tokens.len() > room || groups.is_empty() {
                 groups.push(Vec::new());
-                room = FEW;
+                room = rows_max;
             }
             room -= tokens.len();
             groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, ..*chunk }));
@@ -79,7 +110,7 @@ mod tests {
         let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
         let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
         let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
-        let shapes: Vec<_> = groups(batch.iter()).iter().map(shape).collect();
+        let shapes: Vec<_> = groups(batch.iter(), FEW).iter().map(shape).collect();
         let expected: [&[(usize, usize)]; 5] =
             [&[(5, 1), (9, 30)], &[(100, 32)], &[(132, 32)], &[(164, 6), (3, 1)], &[(2, 26)]];
         assert_eq!(shapes, expected);

@@ -11,7 +11,9 @@
 use super::weights::Layer;
 use super::{Net, ROWS_MAX};
 use crate::config::Experts;
-use ::cuda::{Buffer, Error, GemmCall, GemmOutput, PackedCall, PackedThen, Slice, VisitsCall, visit_tiles};
+use ::cuda::{
+    AddPartsCall, Buffer, Error, GemmCall, GemmOutput, PackedCall, PackedThen, Part, Slice, VisitsCall, visit_tiles,
+};
 use half::f16;
 
 /// Buffers between the kernels.
@@ -36,7 +38,7 @@ impl Visits {
         Ok(Visits {
             experts,
             routers: routers.map(|router| in_halves(net, router)).collect::<Result<_, _>>()?,
-            scores: Buffer::zeroed(device, ROWS_MAX * experts.count)?,
+            scores: Buffer::zeroed(device, ROWS_MAX * router_cuts(config.embedding) * experts.count)?,
             chosen: Buffer::zeroed(device, visits)?,
             shares: Buffer::zeroed(device, visits)?,
             places: Buffer::zeroed(device, visits)?,
@@ -50,19 +52,20 @@ impl Visits {
     pub fn feed_forward(&self, net: &Net, i: usize, normed: Slice<'_, u16>, x: Slice<'_, f32>) -> Result<(), Error> {
         let (kernels, Experts { count, used }) = (&net.kernels, self.experts);
         let (width, ff) = (net.config.embedding, net.config.feed_forward);
-        let rows = x.len / width;
+        let (rows, cuts) = (x.len / width, router_cuts(width));
         kernels.gemm(&GemmCall {
             input: normed,
             weights: self.routers[i].all(),
             shape: (rows, count, width),
             bias: None,
             output: GemmOutput::Store(self.scores.all()),
+            cuts,
         })?;
         let visits = VisitsCall {
             rows,
             count,
             used,
-            scores: self.scores.all(),
+            scores: (self.scores.all(), cuts),
             chosen: self.chosen.all(),
             shares: self.shares.all(),
             places: self.places.all(),
@@ -71,13 +74,27 @@ impl Visits {
         kernels.visits(&visits)?;
         let Layer { gate, up, down, .. } = &net.weights.layers[i];
         let product = |matrix, input, then, stride| {
-            let (rows, bias, visits) = (rows * used, None, Some(&visits));
-            kernels.packed(&PackedCall { matrix, input, rows, bias, then, stride, visits })
+            let parts = &[Part { matrix, bias: None, output: 0 }];
+            kernels.packed(&PackedCall {
+                parts,
+                input,
+                rows: rows * used,
+                then,
+                stride,
+                visits: Some(&visits),
+                cuts: 1,
+            })
         };
         product(gate, normed, PackedThen::Gate(up, self.gated.all()), ff)?;
         product(down, self.gated.all(), PackedThen::Store(self.outputs.all()), width)?;
-        kernels.add_visits(&visits, self.outputs.all(), x)
+        let (parts, shares) = (self.outputs.all(), Some(self.shares.all()));
+        kernels.add_parts(&AddPartsCall { parts, rows, each: used, shares, x, anew: false })
     }
+}
+
+/// A router has one tile of outputs, so its rows are cut into parts of 256 columns and more.
+fn router_cuts(width: usize) -> usize {
+    (width / 256).clamp(1, 8)
 }
 
 fn in_halves(net: &Net, values: &Buffer<f32>) -> Result<Buffer<u16>, Error> {
