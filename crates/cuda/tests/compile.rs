@@ -82,7 +82,9 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
         of_kv(Source::Token, &mix, 1, shapes[0], true, "sm_90a"),
         of(Source::Token, &mix, 1, shapes[0], "sm_90a"),
         of(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
+        of(Source::Packed, &all, 0, shapes[0], "sm_90a"),
         of(Source::Several, &all, 2, shapes[0], "sm_80"),
+        of(Source::Packed, &mix, 0, shapes[0], "sm_80"),
     ];
     let attending = [Source::Attention, Source::Heads, Source::Flash];
     for architecture in ["sm_80", "sm_90a"] {

@@ -31,6 +31,9 @@ const CASES: [(&str, Format); 10] = [
     ("llama", Format::Q5_K),
 ];
 
+/// Error of a row that went through other experts: several times what rounding does to any row that did not.
+const FAR: f32 = 0.1;
+
 /// Matrices of floats: architecture, format, that of embeddings and output, and what short and long steps may be apart. The card keeps
 /// 22 bits of what meets a half and 16 of what meets a brain float; long steps round to half precision.
 const FLOATS: [(&str, Format, Option<Format>, [f32; 2]); 3] = [
@@ -214,11 +217,24 @@ fn experts_agree_with_the_cpu() {
         for pieces in [1, 5, 32, 100, 600] {
             // One row after the other takes an emulated card too long.
             let rows = if pieces < 100 { 100 } else { prompt.len() };
-            let error = normalised_error(&read(&mut card, &prompt[..rows], &[pieces]), &expected[..rows * VOCAB]);
-            println!("experts {} in pieces of {pieces}: {error:.4}", format.name());
+            let got = read(&mut card, &prompt[..rows], &[pieces]);
+            let (error, others) = error_but_for_others(&got, &expected[..rows * VOCAB]);
+            println!("experts {} in pieces of {pieces}: {error:.4}, {others} rows went elsewhere", format.name());
             assert!(error < BOUND, "{} in pieces of {pieces}: {error}", format.name());
+            // Steps of few rows round as the CPU does, so even a choice between nearly equal scores is the same.
+            let allowed = if pieces < 100 { 0 } else { rows / 40 };
+            assert!(others <= allowed, "{others} of {rows} rows went elsewhere in pieces of {pieces}");
         }
     }
+}
+
+/// The error over all rows but those that are far off, and how many these are: where two experts' scores are nearly equal, rounding
+/// decides which one a row visits, and that row says something else.
+fn error_but_for_others(got: &[f32], expected: &[f32]) -> (f32, usize) {
+    let rows = got.chunks_exact(VOCAB).zip(expected.chunks_exact(VOCAB));
+    let (others, same): (Vec<_>, Vec<_>) = rows.partition(|(got, expected)| normalised_error(got, expected) > FAR);
+    let (got, expected): (Vec<&[f32]>, Vec<&[f32]>) = same.into_iter().unzip();
+    (normalised_error(&got.concat(), &expected.concat()), others.len())
 }
 
 #[test]
