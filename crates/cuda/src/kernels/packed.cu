@@ -1,8 +1,8 @@
 // Matrix times many rows, straight from packed weights: short prompts, and all rows that visit the same expert.
 //
-// The same bits as `expand` and `gemm.cu` give, another way: weights become halves on their way into shared memory. Of every tile of
-// 128 x 64 weights a thread has one block of 32, which it asks for while tensor cores work on the tile before. That costs
-// instructions for every 128 rows anew, where expanding costs memory traffic once.
+// The same bits as `expand` and `gemm.cu` give where rows are not cut, another way: weights become halves on their way into shared
+// memory. Of every tile of 128 x 64 weights a thread has one block of 32, which it asks for two tiles ahead and unpacks while tensor cores
+// work on the tile before. That costs instructions for every 128 rows anew, where expanding costs memory traffic once.
 
 // Super-blocks that are asked for before they are needed.
 #define AHEAD 2

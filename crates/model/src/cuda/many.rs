@@ -1,7 +1,8 @@
 //! A step of many rows: prompts, in half precision on tensor cores.
 //!
-//! Every matrix is written out in half precision just before it is used, into one scratch buffer that stays in the
-//! card's cache; from a few hundred rows on that costs little, and the product is a plain one.
+//! Up to a few hundred rows weights are unpacked on their way to the tensor cores. Of longer steps every matrix is written out in half
+//! precision just before it is used, into one scratch buffer; that costs little then, and the product is a plain one. Rows through
+//! experts are in `visits.rs`.
 
 use super::inputs::Inputs;
 use super::rows::Way;
