@@ -64,6 +64,7 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
     char folder[] = "/tmp/emulated-card-XXXXXX";
     if (!mkdtemp(folder)) return 1;
     u64 races = setting("EMULATED_CARD_RACES", 0);
+    std::string architecture = "--gpu-architecture=sm_";
     std::string at = folder, define = "--define-macro=", source = at + "/kernel.cpp", plain = at + "/kernel.ii", object = at + "/kernel.o";
     auto run = [&](const std::string& command) { return system((command + " 2> " + at + "/log").c_str()) == 0; };
     std::string preprocess = "g++ -E -DEMULATED -I" EMULATOR " -o " + plain + " " + source;
@@ -71,6 +72,10 @@ int nvrtcCompileProgram(Program* program, int count, const char* const* options)
     if (races) preprocess += " -DRACES=" + std::to_string(races), compile += "-g1 -fsanitize=thread ";
     for (int i = 0; i < count; i++) {
         std::string option = options[i];
+        // sm_90a is 900.
+        if (option.compare(0, architecture.size(), architecture) == 0) {
+            preprocess += " -D__CUDA_ARCH__=" + std::to_string(atoi(option.c_str() + architecture.size()) * 10);
+        }
         if (option.compare(0, define.size(), define) == 0) preprocess += " '-D" + option.substr(define.size()) + "'";
     }
     std::ofstream(source) << program->text;

@@ -211,7 +211,7 @@ Result cuGetErrorString(Result result, const char** text) {
 Result cuDeviceGetAttribute(int* value, int which, int) {
     switch (which) {
         case 16: *value = (int)workers().count; return SUCCESS;   // Multiprocessors.
-        case 75: *value = 9; return SUCCESS;                      // Compute capability.
+        case 75: *value = (int)setting("EMULATED_CARD_MAJOR", 9); return SUCCESS; // Compute capability.
         case 76: *value = 0; return SUCCESS;
         case 97: *value = SHARED_MAX; return SUCCESS;             // Shared memory of a block.
         default: return INVALID_VALUE;

@@ -17,7 +17,9 @@
 #else
 #define __shared__ static
 #endif
+#ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
+#endif
 
 struct __align__(8) float2 { float x, y; };
 struct __align__(8) uint2 { u32 x, y; };

@@ -42,6 +42,9 @@ const FLOATS: [(&str, Format, Option<Format>, [f32; 2]); 3] = [
     ("qwen3", Format::Q4_K, Some(Format::F16), [BOUND, BOUND]),
 ];
 
+/// What is asked of an older card besides: steps of one row, of few and of many, through experts.
+const OLDER: &str = "experts_agree_with_the_cpu";
+
 /// Wide enough for single rows to be one kernel, on a card with at most 192 multiprocessors.
 const WIDE: usize = 768;
 
@@ -49,7 +52,9 @@ const WIDE: usize = 768;
 #[test]
 fn all_of_this_holds_on_an_emulated_card() {
     // An emulated card uses all cores by itself.
-    let Some(output) = on_emulated_card(&["--test-threads", "1", "--nocapture"], "0") else { return };
+    let Some(output) = on_emulated_card(&["--test-threads", "1", "--nocapture"], [("EMULATED_CARD_RACES", "0")]) else {
+        return;
+    };
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{text}");
     assert!(output.status.success(), "on an emulated card: {text}\n{errors}");
@@ -62,23 +67,32 @@ fn all_of_this_holds_on_an_emulated_card() {
 fn an_emulated_card_finds_no_hazards() {
     let one = ["--exact", "blocks_can_be_copied_saved_and_restored"];
     let two = ["--exact", one[1], "keys_and_values_in_8_bits_agree_with_the_cpu"];
-    let Some(output) = on_emulated_card(&two, "1") else { return };
+    let Some(output) = on_emulated_card(&two, [("EMULATED_CARD_RACES", "1")]) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // As if barriers ordered nothing: what is found then shows that it would be.
-    let Some(output) = on_emulated_card(&one, "2") else { return };
+    let Some(output) = on_emulated_card(&one, [("EMULATED_CARD_RACES", "2")]) else { return };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("hazards in shared memory"), "{errors}");
 }
 
+/// Cards before compute capability 9.0 have no single kernel for a token and other products for prompts.
+#[test]
+fn an_emulated_card_of_8_0_agrees_with_the_cpu() {
+    let tests = ["--test-threads", "1", "--nocapture", "--exact", "matrices_of_floats_agree_with_the_cpu", OLDER];
+    let Some(output) = on_emulated_card(&tests, [("EMULATED_CARD_MAJOR", "8")]) else { return };
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("in pieces of 600"), "{text}\n{errors}");
+}
+
 /// These tests in a process of their own that has an emulated card; nothing where there is a card already or can be none.
-fn on_emulated_card(arguments: &[&str], races: &str) -> Option<Output> {
+fn on_emulated_card(arguments: &[&str], settings: [(&str, &str); 1]) -> Option<Output> {
     if ::cuda::Device::count().is_ok() {
         println!("skipped: there is a card, emulated or not");
         return None;
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-card");
     let mut child = card::emulated(&std::env::current_exe().unwrap(), &folder)?;
-    Some(child.args(arguments).env("EMULATED_CARD_RACES", races).output().unwrap())
+    Some(child.args(arguments).envs(settings).output().unwrap())
 }
 
 /// Whether the card is an emulated one, which takes a tenth of a second for a token of the smallest model.
