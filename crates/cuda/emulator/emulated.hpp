@@ -17,9 +17,6 @@
 #else
 #define __shared__ static
 #endif
-#ifndef __CUDA_ARCH__
-#define __CUDA_ARCH__ 900
-#endif
 
 struct __align__(8) float2 { float x, y; };
 struct __align__(8) uint2 { u32 x, y; };
@@ -222,9 +219,6 @@ static inline void multiply_16(int* c, u32 a0, u32 a1, u32 b) {
     tensor_product<1>("mma.s8.k16", c, words, &b, dot_signed);
 }
 
-// A block together, blocks, kernels. Whoever looks at what others write lets them write, after it has looked: when all threads
-// of a block have looked in vain and nothing has happened, the block waits for another (`once_around`).
-
 // By a group of four warps: done at once, each thread its own.
 static inline float tile_element(u32 tile, u32 row, u32 column) {
     u32 piece = column / 8 ^ row % 8;
@@ -243,6 +237,8 @@ static inline void group_end() {}
 template <int COUNT>
 static inline void group_wait(float*) {}
 
+// A block together, blocks, kernels. Whoever looks at what others write lets them write, after it has looked: when all threads
+// of a block have looked in vain and nothing has happened, the block waits for another (`once_around`).
 
 static inline void wait_for_previous() {}
 static inline void let_next_start() {}

@@ -95,6 +95,20 @@ fn formats() -> (Vec<Format>, Vec<Format>) {
     Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).partition(|&format| pack::is_float(format))
 }
 
+/// All values of a matrix.
+fn dequantised(shape: Shape, source: &[u8]) -> Vec<f32> {
+    let Shape { format, rows, columns } = shape;
+    let mut values = vec![0.0; rows * columns];
+    for (row, out) in source.chunks_exact(format.row_bytes(columns)).zip(values.chunks_exact_mut(columns)) {
+        kernels::blocks::dequantize_row(format, row, out);
+    }
+    values
+}
+
+fn in_halves(values: &[f32]) -> Vec<u16> {
+    values.iter().map(|&x| f16::from_f32(x).to_bits()).collect()
+}
+
 /// Places in which two results are not the same number, bit for bit.
 fn different(one: &Buffer<f32>, other: &Buffer<f32>) -> Result<usize, Error> {
     let (mut a, mut b) = (vec![0.0; one.len()], vec![0.0; other.len()]);
@@ -260,12 +274,9 @@ impl<'a> Test<'a> {
         let shape = Shape { format, rows: n, columns: k };
         let source = random_weights(shape, 3);
         let matrix = Matrix::new(self.device, shape, &source)?;
-        let mut weights = vec![0.0; n * k];
-        for (row, out) in source.chunks_exact(format.row_bytes(k)).zip(weights.chunks_exact_mut(k)) {
-            kernels::blocks::dequantize_row(format, row, out);
-        }
+        let weights = dequantised(shape, &source);
         let x: Vec<f32> = floats(4, m * k);
-        let halves: Vec<u16> = x.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+        let halves = in_halves(&x);
         let expected: Vec<f32> =
             (0..m * n).map(|at| (0..k).map(|c| x[at / n * k + c] * weights[at % n * k + c]).sum::<f32>()).collect();
         let expanded = Buffer::zeroed(self.device, n * k)?;

@@ -141,19 +141,24 @@ __device__ __forceinline__ Block read_block(Chunk chunk, int lane) {
     return b;
 }
 
-// Element i of a lane's block. The order of operations is that of the plain definition on the CPU. QUICK: a quant becomes a float as the
-// last byte of 2^23, which is then taken away; a conversion takes four times as long, where there are many.
-template <int F, bool QUICK = true>
+// Element i of a lane's block. The order of operations is that of the plain definition on the CPU. A quant becomes a float as the last
+// byte of 2^23, which is then taken away: a conversion takes four times as long.
+template <int F>
 __device__ __forceinline__ float element(const Block& b, int i) {
     constexpr int raised = F == Q8_0 ? 128 : 0;
-    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]), value;
-    if (QUICK) {
-        u32 q = __byte_perm(b.q[i / 4] ^ (u32)raised * 0x01010101u, 0x4b000000, 0x7440 | i % 4);
-        value = __fsub_rn(__uint_as_float(q), (float)(8388608 + raised + Layout<F>::zero));
-    } else {
-        value = (float)((i8)(b.q[i / 4] >> (8 * (i % 4))) - Layout<F>::zero);
-    }
+    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]);
+    u32 q = __byte_perm(b.q[i / 4] ^ (u32)raised * 0x01010101u, 0x4b000000, 0x7440 | i % 4);
+    float value = __fsub_rn(__uint_as_float(q), (float)(8388608 + raised + Layout<F>::zero));
     return __fadd_rn(__fmul_rn(scale, value), b.m);
+}
+
+// Elements i .. i + 7 in half precision.
+template <int F>
+__device__ __forceinline__ uint4 eight_halves(const Block& b, int i) {
+    u32 w[4];
+#pragma unroll
+    for (int k = 0; k < 4; k++) w[k] = pack_halves(element<F>(b, i + 2 * k), element<F>(b, i + 2 * k + 1));
+    return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
 __device__ __forceinline__ bool is_float(u32 format) {

@@ -27,12 +27,7 @@ __device__ __forceinline__ void expand_all(const Expand& p) {
         if (row >= p.rows || column >= p.columns) continue;
         u16* out = p.output + (u64)(row * p.step + p.offset) * p.columns + column;
 #pragma unroll
-        for (int i = 0; i < 32; i += 8) {
-            u32 w[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) w[k] = pack_halves(element<F>(b, i + 2 * k), element<F>(b, i + 2 * k + 1));
-            *(uint4*)(out + i) = make_uint4(w[0], w[1], w[2], w[3]);
-        }
+        for (int i = 0; i < 32; i += 8) *(uint4*)(out + i) = eight_halves<F>(b, i);
     }
 }
 

@@ -5,8 +5,10 @@
 #define TILE 128
 #define TILE_K 64
 #define TILE_BYTES (TILE * TILE_K * 2)
-// Strips of rows that a warp has in a whole tile.
+// Quarters of 32 rows that a whole tile has.
 #define STRIPS 4
+// Results of a thread, where COUNT quarters exist.
+#define COUNT_SUMS(COUNT) (COUNT * 16)
 #define STAGES 3
 
 // Sixteen-byte pieces of a row are exchanged by the row's number, so that eight rows never meet in a bank.
@@ -21,7 +23,7 @@ __device__ __forceinline__ void show_tensor_cores() {
 #endif
 }
 
-// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4. A thread has COUNT_SUMS results of 128 outputs.
+// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4.
 //
 // `multiply_tiles` adds the product of a tile of rows and a tile of weights, or begins to; `multiplied` waits for it, and so must
 // everybody before either tile is overwritten. `each_pair` calls `done` with row, column and the results of this column and the next,
@@ -29,7 +31,6 @@ __device__ __forceinline__ void show_tensor_cores() {
 #if __CUDA_ARCH__ == 900
 // Two groups of four warps: each has half of the rows, or where half of a tile exists, all of that and half of the outputs.
 #define COUNT_MIN 2
-#define COUNT_SUMS(COUNT) (COUNT * 16)
 
 template <int COUNT>
 __device__ __forceinline__ void multiply_tiles(float* sums, u32 tile_x, u32 tile_w) {
@@ -59,7 +60,6 @@ __device__ __forceinline__ void each_pair(const float* sums, Done done) {
 #else
 // Eight warps, two by rows, taking turns at strips of 16, and four by columns.
 #define COUNT_MIN 1
-#define COUNT_SUMS(COUNT) (COUNT * 16)
 
 template <int COUNT>
 __device__ __forceinline__ void multiply_tiles(float* sums, u32 tile_x, u32 tile_w) {

@@ -61,12 +61,7 @@ struct Share {
         Block b = read_block<F>(raw, lane + step % 4 * 2);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            u32 w[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                w[k] = pack_halves(element<F>(b, i * 8 + 2 * k), element<F>(b, i * 8 + 2 * k + 1));
-            }
-            store_16(tile + place(threadIdx.x / 2, threadIdx.x % 2 * 4 + i), make_uint4(w[0], w[1], w[2], w[3]));
+            store_16(tile + place(threadIdx.x / 2, threadIdx.x % 2 * 4 + i), eight_halves<F>(b, i * 8));
         }
     }
 };

@@ -17,7 +17,7 @@ __device__ __forceinline__ void embed_row(const Embed& p, u32 token, float* out)
         const u8* chunk = p.table + ((u64)(token / 4) * p.supers + super) * Layout<F>::chunk;
         Block b = read_block<F>(chunk, token % 4 * 8 + at % 8);
 #pragma unroll
-        for (int i = 0; i < 32; i++) out[at * 32 + i] = rounded(element<F, false>(b, i));
+        for (int i = 0; i < 32; i++) out[at * 32 + i] = rounded(element<F>(b, i));
     }
 }
 

@@ -1,11 +1,10 @@
 //! Products straight from packed weights, and many rows through experts.
 
-use super::{Outcome, Test, different};
+use super::{Outcome, Test, dequantised, different, in_halves};
 use crate::arguments::*;
 use crate::error::Error;
 use crate::launch::visit_tiles;
 use crate::memory::{Buffer, Matrix};
-use half::f16;
 use kernels::cases::{floats, random_weights};
 use kernels::{Format, Shape};
 
@@ -85,11 +84,7 @@ impl Test<'_> {
         let stack = |rows: usize, columns, seed| -> Result<(Matrix, Vec<f32>), Error> {
             let shape = Shape { format, rows: count * rows, columns };
             let source = random_weights(shape, seed);
-            let mut values = vec![0.0; shape.rows * columns];
-            for (row, out) in source.chunks_exact(format.row_bytes(columns)).zip(values.chunks_exact_mut(columns)) {
-                kernels::blocks::dequantize_row(format, row, out);
-            }
-            Ok((Matrix::new(device, shape, &source)?, values))
+            Ok((Matrix::new(device, shape, &source)?, dequantised(shape, &source)))
         };
         let ((gate, gates), (up, ups), (down, downs)) =
             (stack(ff, width, 1)?, stack(ff, width, 2)?, stack(width, ff, 3)?);
@@ -116,9 +111,8 @@ impl Test<'_> {
                 }
             }
         }
-        let halves: Vec<u16> = normed.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
         let (input, x, scores) =
-            (Buffer::new(device, &halves)?, Buffer::new(device, &x)?, Buffer::new(device, &scores)?);
+            (Buffer::new(device, &in_halves(&normed))?, Buffer::new(device, &x)?, Buffer::new(device, &scores)?);
         let visits = rows * used;
         let (chosen, places) = (Buffer::zeroed(device, visits)?, Buffer::zeroed(device, visits)?);
         let shares = Buffer::zeroed(device, visits)?;
