@@ -93,6 +93,17 @@ impl KernelsOptions {
         (self.multiprocessors / self.attending()).clamp(1, SPLITS.min(512 / self.group()))
     }
 
+    /// Copies of what attention leaves (`kernels/handed.cuh`). Two are 733 tokens/s of the 7B where one is 725, four 1.5 % less of the
+    /// 30B-A3B (H200, 2026-11-17).
+    fn attended_copies(&self) -> usize {
+        if self.experts { 1 } else { 2 }
+    }
+
+    /// Nanoseconds between two looks at what attention leaves.
+    fn attended_pause(&self) -> usize {
+        if self.experts { 200 } else { 0 }
+    }
+
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
     pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
@@ -124,6 +135,8 @@ impl KernelsOptions {
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions(self.columns));
+                formats.push(format!("ATTENDED_COPIES={}", self.attended_copies()));
+                formats.push(format!("ATTENDED_PAUSE={}", self.attended_pause()));
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 // What a model has no use for costs the others registers and room in the instruction cache.
                 formats.push(format!("MIXED={}", u32::from(self.experts)));

@@ -179,11 +179,12 @@ fn main() {
         let config = model::cuda::shape(shape).unwrap();
         let options = CudaOptions {
             card: 0,
-            kv_tokens: 70_000,
+            kv_tokens: args.iter().find_map(|a| a.strip_prefix("kv=")).map_or(70_000, |k| k.parse().unwrap()),
             kv_type: if args.iter().any(|a| a == "kv8") { KvType::Q8 } else { KvType::F16 },
             config: ConfigOptions::default(),
             threads: 16,
             times: args.iter().any(|a| a == "times"),
+            places: args.iter().find_map(|a| a.strip_prefix("places=")).map_or(16, |n| n.parse().unwrap()),
         };
         let mut card = CudaModel::random(config, options).unwrap();
         let gb = card.info().bytes_per_token as f64 / 1e9;

@@ -16,12 +16,13 @@ __device__ __forceinline__ void put(u32* to, float value, u32 mark) {
 
 // A vector that all blocks read is there several times, `apart` elements from each other, and blocks read different ones: a part of
 // the second-level cache gives what it holds to one multiprocessor after the other, and all ask at the same moment. Four lanes
-// that have a sum write a copy each, at no cost. What attention leaves is one: there a thread would write all four.
+// that have a sum write a copy each, at no cost. Of what attention leaves there are ATTENDED_COPIES, each written by the same thread.
 #define COPIES 4
 
+template <u32 N>
 __device__ __forceinline__ void put_copies(u32* to, u32 apart, float value, u32 mark) {
 #pragma unroll
-    for (u32 i = 0; i < COPIES; i++) put(to + i * apart, value, mark);
+    for (u32 i = 0; i < N; i++) put(to + i * apart, value, mark);
 }
 
 __device__ __forceinline__ float value_of(u32 word) {
@@ -57,7 +58,8 @@ __device__ __forceinline__ void values_of(const Eight& e, float* v) {
 
 // Looks again until all eight are there, after a pause where the wait is long and others need what a look takes from them. Before
 // there were copies a pause of 200 ns gave 2 to 5 % everywhere; now only where experts wait for attention (H200, 2026-11-17: 806
-// tokens/s of the 30B-A3B instead of 784; the 1.5B without any 1,792 instead of 1,782). Two looks on their way at once cost 6 %.
+// tokens/s of the 30B-A3B instead of 784). Of the 1.5B, in many places each, 100 ns there cost 0.4 % and 50 ns anywhere else as much or
+// more. Two looks on their way at once cost 6 %.
 template <int PAUSE>
 __device__ __forceinline__ void settle_8(Eight e, const u32* own, u32 mark, float* v) {
     while (apart_from(e, mark)) {

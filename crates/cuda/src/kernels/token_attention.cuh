@@ -46,7 +46,8 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
 }
 
 // All blocks that had a chunk of these heads merge, each a few elements, in the order of the chunks.
-__device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 tag, u32 mark, AttentionShared& shared) {
+__device__ __forceinline__ void
+merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, AttentionShared& shared) {
     constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
     u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
     const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
@@ -85,7 +86,7 @@ __device__ __forceinline__ void merge(const Attention& p, const Span& span, u32 
         float sum = 0.0f;
 #pragma unroll 8
         for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(shared.merge.values[s * count + i], weights[s], sum);
-        put((u32*)p.output + span.part * GROUP * HEAD + first + i, sum, mark);
+        put_copies<ATTENDED_COPIES>((u32*)p.output + span.part * GROUP * HEAD + first + i, apart, sum, mark);
     }
     together();
 }
@@ -112,7 +113,8 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
         Gathered g = gathered(shared, h, c);
         if (span.splits == 1) {
             u32* out = (u32*)p.output + head * HEAD + c;
-            put(out, g.x.x / g.total, mark), put(out + 1, g.x.y / g.total, mark);
+            put_copies<ATTENDED_COPIES>(out, job.apart, g.x.x / g.total, mark);
+            put_copies<ATTENDED_COPIES>(out + 1, job.apart, g.x.y / g.total, mark);
         } else {
             u64* to = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
             put_tagged(to + 2 + c, g.x.x, tag), put_tagged(to + 3 + c, g.x.y, tag);
@@ -124,5 +126,5 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     // What follows writes no further than where the queries were, and nobody reads those any more; merging writes over sums.
     if (span.splits == 1) return;
     together();
-    merge(p, span, tag, mark, shared);
+    merge(p, span, job.apart, tag, mark, shared);
 }

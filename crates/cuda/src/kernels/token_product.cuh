@@ -217,7 +217,7 @@ __device__ __forceinline__ void finish_rows(Ending e, Shape s, const Job& job, u
         if (adds) value += settle(own ? e.before : s.mark + 3, s.out, (s.mark + 3) & 3);
         if (!RANKED) {
             // Four lanes that have a row have a copy each.
-            if (own && s.whole) put_copies(s.out, job.apart, value, s.mark);
+            if (own && s.whole) put_copies<COPIES>(s.out, job.apart, value, s.mark);
             else if (own) put(s.out, value, s.mark);
         } else if (own) {
             *(float*)s.out = value;
@@ -254,7 +254,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     u32 end = ring.taken + job.stages;
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
-    } else if (MIXED && !job.norm && job.waits) prepare_plain<200>(job, input, room.x, times);  // See `settle_8`.
+    } else if (!job.norm && job.waits) prepare_plain<ATTENDED_PAUSE>(job, input, room.x, times);  // See `settle_8`.
     else if (!job.norm) prepare_plain<0>(job, input, room.x, times);
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);

@@ -33,11 +33,13 @@ pub(super) struct Handed {
     /// The vector of floats it stands for.
     plain: u64,
     len: usize,
+    /// So that not all blocks read the same there are copies of it; see `kernels/handed.cuh`.
+    copies: u32,
     /// From one copy to the next.
     apart: u32,
 }
 
-/// Copies of a vector, so that not all blocks read the same; see `kernels/handed.cuh`.
+/// Copies of what products leave.
 const COPIES: usize = 4;
 
 /// Which writing of which vector.
@@ -49,6 +51,7 @@ pub(super) struct Mark {
     write: u32,
     /// Writes of a whole launch, known when the script is finished.
     step: u32,
+    copies: u32,
     /// From one copy to the next.
     apart: u32,
 }
@@ -174,7 +177,7 @@ impl Script {
     pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
         let KernelsOptions { head, heads, .. } = self.options;
         let input = self.read(&mut params.heads.rows)?;
-        let output = self.write_copies(&mut params.output, heads * head, 1)?;
+        let output = self.write_copies(&mut params.output, heads * head, self.options.attended_copies())?;
         if self.partial.is_none() {
             self.partial = Some(Buffer::zeroed(&self.device, heads * SPLITS * (head + 2))?);
         }
@@ -203,8 +206,9 @@ impl Script {
         }
         for phase in &mut self.phases {
             for mark in [&mut phase.input, &mut phase.output] {
-                let vector = self.vectors.get(&mark.plain);
-                (mark.step, mark.apart) = vector.map_or((0, 0), |vector| (vector.writes, vector.apart));
+                if let Some(vector) = self.vectors.get(&mark.plain) {
+                    (mark.step, mark.copies, mark.apart) = (vector.writes, vector.copies, vector.apart);
+                }
             }
         }
         self.known = self.phases.len() as u32;
@@ -232,10 +236,9 @@ impl Script {
             norms += u32::from(brought);
             let input = match job.input {
                 0 => 0,
-                first => first + 4 * u64::from(block % COPIES as u32 * phase.input.apart),
+                first => first + 4 * u64::from(block % phase.input.copies.max(1) * phase.input.apart),
             };
-            // Only what attention leaves has no copies.
-            let waits = u32::from(phase.input.apart == 0);
+            let waits = u32::from(i > 0 && self.phases[i - 1].kind == ATTENTION);
             (JobBlock { phase: i as u32, turn, input, apart: phase.output.apart, waits, ..job }, stretch)
         });
         numbered.collect()
@@ -269,8 +272,8 @@ impl Script {
         if !self.vectors.contains_key(&plain) {
             let each = len.next_multiple_of(pack::CHUNK_COLUMNS);
             let values = Buffer::zeroed(&self.device, copies * each)?;
-            let apart = if copies == 1 { 0 } else { each as u32 };
-            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len, apart });
+            let (copies, apart) = (copies as u32, each as u32);
+            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len, copies, apart });
         }
         let found = self.vectors.get_mut(&plain).expect("it was just inserted where it was missing");
         assert_eq!(found.len, len, "a vector keeps its length");

@@ -47,11 +47,11 @@ pub(super) struct Few {
     /// Where rows are so wide that they do not fit a multiprocessor several rows are done one by one.
     several: Option<Several>,
     /// Per number of rows at most six for each power of two of positions.
-    recorded: HashMap<Shape, Recorded>,
+    pub(super) recorded: HashMap<Shape, Recorded>,
 }
 
 /// How a step is started.
-enum Recorded {
+pub(super) enum Recorded {
     /// Kernel by kernel: it came once, and recording takes longer than that, milliseconds.
     Once,
     Graph(Graph),
@@ -60,7 +60,7 @@ enum Recorded {
 
 /// What a recorded step depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Shape {
+pub(super) struct Shape {
     rows: usize,
     /// Every row has its own sequence.
     apart: bool,
@@ -76,13 +76,13 @@ struct Shape {
 const LENGTHS: (usize, usize) = (256, 1 << 15);
 
 impl Shape {
-    fn of_program(with_logits: bool) -> Shape {
+    pub(super) fn of_program(with_logits: bool) -> Shape {
         Shape { rows: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
     }
 }
 
 /// Whether a step of so many rows is one kernel.
-fn is_program(net: &Net, rows: usize) -> bool {
+pub(super) fn is_program(net: &Net, rows: usize) -> bool {
     let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
     let has = match experts {
         Some(e) => kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used),
@@ -218,15 +218,7 @@ impl Few {
         Ok(())
     }
 
-    /// Makes what single rows need, so that decoding asks for no memory later.
-    pub fn prepare(&mut self, net: &Net) -> Result<(), Error> {
-        for with_logits in [true, false].into_iter().filter(|_| is_program(net, 1)) {
-            self.write_program(net, Shape::of_program(with_logits))?;
-        }
-        Ok(())
-    }
-
-    fn write_program(&mut self, net: &Net, shape: Shape) -> Result<&Program, Error> {
+    pub(super) fn write_program(&mut self, net: &Net, shape: Shape) -> Result<&Program, Error> {
         let program = Box::new(net.kernels.program(|| self.record(net, shape))?);
         match self.recorded.entry(shape).insert_entry(Recorded::Program(program)).into_mut() {
             Recorded::Program(program) => Ok(program),

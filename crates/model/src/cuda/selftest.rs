@@ -93,7 +93,8 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     let experts = shape.experts.map(|experts| Experts { count: steps.experts, ..experts });
     let config = Config { layers, feed_forward, experts, vocab: VOCAB, ..shape };
     let kv_tokens = steps.depths.iter().max().unwrap_or(&0) + steps.rows;
-    let options = CudaOptions { card, kv_tokens, kv_type, config: ConfigOptions::default(), threads: 2, times: false };
+    let (of_file, threads, times, places) = (ConfigOptions::default(), 2, false, 1);
+    let options = CudaOptions { card, kv_tokens, kv_type, config: of_file, threads, times, places };
     Ok(CudaModel::random(config, options)?)
 }
 
