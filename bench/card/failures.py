@@ -57,7 +57,7 @@ class Server:
 
     def ask(self, text, tokens=64):
         """The text of an answer and its number of tokens, or the error."""
-        # Short enough to be read in one way whatever runs beside it: see `is_short` in crates/model/src/cuda/mod.rs.
+        # Short enough to be read in one way whatever runs beside it: see `Way` in crates/model/src/cuda/rows.rs.
         body = {"model": MODEL, "instructions": "Be brief.", "input": text, "max_output_tokens": tokens,
                 "temperature": 0, "store": False}
         request = urllib.request.Request(self.url, json.dumps(body).encode(), {"content-type": "application/json"})

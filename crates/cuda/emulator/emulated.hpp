@@ -234,6 +234,7 @@ static inline void group_multiply(float* c, u32 rows, u32 weights, int k) {
 }
 static inline void group_begin() {}
 static inline void group_end() {}
+static inline void group_wait_but_one() {}
 template <int COUNT>
 static inline void group_wait(float*) {}
 

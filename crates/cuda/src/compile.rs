@@ -121,6 +121,7 @@ impl Source {
                 FORMATS,
                 GEMM,
                 include_str!("kernels/packed.cu"),
+                include_str!("kernels/wide.cu"),
                 ROUTE,
                 include_str!("kernels/visits.cu"),
             ],

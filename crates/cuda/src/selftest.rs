@@ -270,7 +270,7 @@ impl<'a> Test<'a> {
 
     /// Expanding a matrix and the half-precision product, against plain sums.
     fn many(&self, format: Format, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
-        let (m, n, k) = (150, 200, if format.block_elements() == 32 { 576 } else { 512 });
+        let (m, n, k) = (540, 200, if format.block_elements() == 32 { 576 } else { 512 });
         let shape = Shape { format, rows: n, columns: k };
         let source = random_weights(shape, 3);
         let matrix = Matrix::new(self.device, shape, &source)?;

@@ -125,6 +125,22 @@ fn turns(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
     }
 }
 
+/// Prompts of so many tokens, whose last is answered.
+fn prompts(card: &mut CudaModel, blocks: &[u32], tokens: &[u32], rows: &str) {
+    let mut picks = Vec::new();
+    for rows in rows.split(',').map(|rows| rows.parse::<usize>().unwrap()) {
+        let mut times = Vec::new();
+        for _ in 0..9 {
+            let begun = Instant::now();
+            let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks, want: Want::Last };
+            assert!(card.pick(&[chunk], &mut picks).unwrap());
+            times.push(begun.elapsed().as_secs_f64());
+        }
+        let t = median(times);
+        println!("  prompt of {rows}: {:.2} ms, {:.0} tok/s", t * 1e3, rows as f64 / t);
+    }
+}
+
 /// The steps of a recorded run on the CPU (client.rs, 294 lines, one function changed, the old file as prediction: results of
 /// 2026-11-15): 2,353 tokens after a prompt of 3,101 in 201 steps with 2,168 drafted tokens, 2,142 of them accepted, and 10
 /// plain ones. The steps are the card's, their sizes and what they accepted are replayed; the engine is not in it.
@@ -225,6 +241,10 @@ fn main() {
         if args.iter().any(|a| a == "short") {
             continue;
         }
+        if let Some(rows) = args.iter().find_map(|a| a.strip_prefix("prompts=")) {
+            prompts(&mut card, &blocks, &tokens, rows);
+            continue;
+        }
         if args.iter().any(|a| a == "logits") {
             let begun = Instant::now();
             for i in 0..64 {
@@ -288,17 +308,7 @@ fn main() {
         if args.iter().any(|a| a == "rows") || only.is_some() {
             continue;
         }
-        for rows in [128, 512, 2048] {
-            let mut times = Vec::new();
-            for _ in 0..6 {
-                let begun = Instant::now();
-                let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks: &blocks, want: Want::Last };
-                card.forward(&[chunk], &mut logits).unwrap();
-                times.push(begun.elapsed().as_secs_f64());
-            }
-            let t = median(times);
-            println!("  prompt of {rows}: {:.2} ms, {:.0} tok/s", t * 1e3, rows as f64 / t);
-        }
+        prompts(&mut card, &blocks, &tokens, "128,512,2048");
         for depth in [4096, 32_768] {
             if args.iter().any(|a| a == "depth") {
                 let rate = decode(&mut card, depth, &mut picks);

@@ -60,13 +60,14 @@ __device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ Flash p) {
+extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(const __grid_constant__ Flash p) {
     extern __shared__ __align__(128) u8 shared[];
     u32 base = shared_address(shared);
     let_next_start();
     wait_for_previous();
     const Heads& s = p.heads;
-    QueryTile t = p.tiles[blockIdx.x];
+    // The last rows have the most positions before them, so they come first.
+    QueryTile t = p.tiles[gridDim.x - 1 - blockIdx.x];
     u32 head = blockIdx.y, kv_head = head / (s.heads / s.kv_heads);
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const u32* table = table_of(s, t.row);
@@ -114,29 +115,28 @@ extern "C" __global__ void __launch_bounds__(128) flash(const __grid_constant__ 
                 multiply_add(scores[n * 2 + 1], q[k], b + 2);
             }
         }
+        if ((step + 1) * TILE > t.position) {
+            u32 limit = t.position + warp * 16 + lane / 4;
+#pragma unroll
+            for (int i = 0; i < TILE / 2; i++) {
+                if (step * TILE + i / 4 * 8 + lane % 4 * 2 + i % 2 > limit + i / 2 % 2 * 8) scores[i / 4][i % 4] = -INFINITY;
+            }
+        }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            u32 limit = t.position + warp * 16 + lane / 4 + half * 8;
             float best = largest[half];
 #pragma unroll
-            for (int n = 0; n < TILE / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float& x = scores[n][half * 2 + e];
-                    if (step * TILE + n * 8 + lane % 4 * 2 + e > limit) x = -INFINITY;
-                    best = fmaxf(best, x);
-                }
-            }
+            for (int n = 0; n < TILE / 8; n++) best = fmaxf(best, fmaxf(scores[n][half * 2], scores[n][half * 2 + 1]));
             best = fmaxf(best, __shfl_xor_sync(FULL, best, 1));
             best = fmaxf(best, __shfl_xor_sync(FULL, best, 2));
-            float factor = exp2f((largest[half] - best) * LOG2E), sum = 0.0f;
+            float factor = exp2f((largest[half] - best) * LOG2E), sum = 0.0f, taken = best * LOG2E;
             largest[half] = best;
 #pragma unroll
             for (int n = 0; n < TILE / 8; n++) {
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float& x = scores[n][half * 2 + e];
-                    x = exp2f((x - best) * LOG2E);
+                    x = exp2f(__fmaf_rn(x, LOG2E, -taken));
                     sum += x;
                 }
             }

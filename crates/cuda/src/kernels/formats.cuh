@@ -152,12 +152,22 @@ __device__ __forceinline__ float element(const Block& b, int i) {
     return __fadd_rn(__fmul_rn(scale, value), b.m);
 }
 
+// The same in two operations, for what becomes a half: a quant is the second byte of 2^7, whose 128 times the scale are taken away from
+// `m`. In 32 bits that is 2^-17 of a scale from the above.
+template <int F>
+__device__ __forceinline__ float near_element(const Block& b, int i) {
+    if (F == Q8_0) return element<F>(b, i);
+    float scale = __fmul_rn(b.d, (float)b.scale[i / 16]);
+    float q = __uint_as_float(__byte_perm(b.q[i / 4], 0x43000000, 0x7044 | i % 4 << 8));
+    return __fmaf_rn(scale, q, __fmaf_rn(scale, -(float)(128 + Layout<F>::zero), b.m));
+}
+
 // Elements i .. i + 7 in half precision.
 template <int F>
 __device__ __forceinline__ uint4 eight_halves(const Block& b, int i) {
     u32 w[4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) w[k] = pack_halves(element<F>(b, i + 2 * k), element<F>(b, i + 2 * k + 1));
+    for (int k = 0; k < 4; k++) w[k] = pack_halves(near_element<F>(b, i + 2 * k), near_element<F>(b, i + 2 * k + 1));
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
@@ -170,49 +180,67 @@ __device__ __forceinline__ float float_value(u16 bits, u32 format) {
     return format == BF16 ? brain_to_float(bits) : half_to_float(bits);
 }
 
-// Calls WORK(F) for the quantised format a matrix has, among those the module was compiled for.
+// WORK(F) for the quantised formats the module was compiled for: for that which a matrix has, or for each.
 #ifdef WITH_Q4_0
 #define CASE_Q4_0(WORK) case Q4_0: WORK(Q4_0); break;
+#define EACH_Q4_0(WORK) WORK(Q4_0)
 #else
 #define CASE_Q4_0(WORK)
+#define EACH_Q4_0(WORK)
 #endif
 #ifdef WITH_Q4_1
 #define CASE_Q4_1(WORK) case Q4_1: WORK(Q4_1); break;
+#define EACH_Q4_1(WORK) WORK(Q4_1)
 #else
 #define CASE_Q4_1(WORK)
+#define EACH_Q4_1(WORK)
 #endif
 #ifdef WITH_Q5_0
 #define CASE_Q5_0(WORK) case Q5_0: WORK(Q5_0); break;
+#define EACH_Q5_0(WORK) WORK(Q5_0)
 #else
 #define CASE_Q5_0(WORK)
+#define EACH_Q5_0(WORK)
 #endif
 #ifdef WITH_Q5_1
 #define CASE_Q5_1(WORK) case Q5_1: WORK(Q5_1); break;
+#define EACH_Q5_1(WORK) WORK(Q5_1)
 #else
 #define CASE_Q5_1(WORK)
+#define EACH_Q5_1(WORK)
 #endif
 #ifdef WITH_Q8_0
 #define CASE_Q8_0(WORK) case Q8_0: WORK(Q8_0); break;
+#define EACH_Q8_0(WORK) WORK(Q8_0)
 #else
 #define CASE_Q8_0(WORK)
+#define EACH_Q8_0(WORK)
 #endif
 #ifdef WITH_Q4_K
 #define CASE_Q4_K(WORK) case Q4_K: WORK(Q4_K); break;
+#define EACH_Q4_K(WORK) WORK(Q4_K)
 #else
 #define CASE_Q4_K(WORK)
+#define EACH_Q4_K(WORK)
 #endif
 #ifdef WITH_Q5_K
 #define CASE_Q5_K(WORK) case Q5_K: WORK(Q5_K); break;
+#define EACH_Q5_K(WORK) WORK(Q5_K)
 #else
 #define CASE_Q5_K(WORK)
+#define EACH_Q5_K(WORK)
 #endif
 #ifdef WITH_Q6_K
 #define CASE_Q6_K(WORK) case Q6_K: WORK(Q6_K); break;
+#define EACH_Q6_K(WORK) WORK(Q6_K)
 #else
 #define CASE_Q6_K(WORK)
+#define EACH_Q6_K(WORK)
 #endif
 #define FOR_FORMAT(format, WORK) \
     switch (format) { \
         CASE_Q4_0(WORK) CASE_Q4_1(WORK) CASE_Q5_0(WORK) CASE_Q5_1(WORK) CASE_Q8_0(WORK) \
         CASE_Q4_K(WORK) CASE_Q5_K(WORK) CASE_Q6_K(WORK) \
     }
+#define FOR_EACH_FORMAT(WORK) \
+    EACH_Q4_0(WORK) EACH_Q4_1(WORK) EACH_Q5_0(WORK) EACH_Q5_1(WORK) EACH_Q8_0(WORK) EACH_Q4_K(WORK) EACH_Q5_K(WORK) EACH_Q6_K(WORK)

@@ -23,7 +23,7 @@ __device__ __forceinline__ void show_tensor_cores() {
 #endif
 }
 
-// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4.
+// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4, and 8 in `wide.cu`.
 //
 // `multiply_tiles` adds the product of a tile of rows and a tile of weights, or begins to; `multiplied` waits for it, and so must
 // everybody before either tile is overwritten. `each_pair` calls `done` with row, column and the results of this column and the next,
@@ -52,10 +52,12 @@ __device__ __forceinline__ void multiplied(float* sums) {
 template <int COUNT, typename Done>
 __device__ __forceinline__ void each_pair(const float* sums, Done done) {
     u32 group = threadIdx.x / 128, warp = threadIdx.x / WARP % 4, lane = threadIdx.x % WARP;
-    u32 row = (COUNT == STRIPS ? group * 64 : 0) + warp * 16 + lane / 4;
-    u32 column = (COUNT == STRIPS ? 0 : group * 64) + lane % 4 * 2;
+    u32 row = (COUNT < STRIPS ? 0 : group * COUNT * 16) + warp * 16 + lane / 4;
+    u32 column = (COUNT < STRIPS ? group * 64 : 0) + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < COUNT_SUMS(COUNT); i += 2) done(row + i / 2 % 2 * 8, column + i / 4 * 8, sums[i], sums[i + 1]);
+    for (int i = 0; i < COUNT_SUMS(COUNT); i += 2) {
+        done(row + i / 64 * 64 + i / 2 % 2 * 8, column + i % 64 / 4 * 8, sums[i], sums[i + 1]);
+    }
 }
 #else
 // Eight warps, two by rows, taking turns at strips of 16, and four by columns.
@@ -106,7 +108,7 @@ __device__ __forceinline__ void each_pair(const float* sums, Done done) {
 #define PITCH (TILE + 8)
 
 // Writes the results of a tile where `at` says that those of a row, a column and the next go, through shared memory: it is done once,
-// and long code that is run once is mostly waited for. A gate and its up stand side by side and give one result.
+// and long code that is run once is mostly waited for. A gate and its up stand side by side and give one result. By 256 threads.
 template <int COUNT, typename At>
 __device__ __forceinline__ void finish(const float* sums, u8* shared, u32 kind, void* output, const float* bias, At at) {
     float* staged = (float*)shared;

@@ -36,14 +36,15 @@ template <int F>
 struct Share {
     const u8* row;         // The chunks this row is in.
     u32 lane;              // Whose block of a chunk it is, in the first of four tiles.
+    u32 own;               // Number among the threads that share a tile.
 
-    __device__ __forceinline__ Share(const Packed& p, const PackedPart& part, u32 expert, u32 first) {
-        u32 n = min(first + threadIdx.x / 2, part.n - 1), rows = part.n;
+    __device__ __forceinline__ Share(const Packed& p, const PackedPart& part, u32 expert, u32 first, u32 own) : own(own) {
+        u32 n = min(first + own / 2, part.n - 1), rows = part.n;
         bool is_second = p.kind == GATE && n % 2;
         if (p.kind == GATE) n /= 2, rows /= 2;
         u64 tile = (u64)expert * ((rows + 3) / 4) + n / 4;
         row = (is_second ? part.second : part.weights) + tile * p.supers * Layout<F>::chunk;
-        lane = n % 4 * 8 + threadIdx.x % 2;
+        lane = n % 4 * 8 + own % 2;
     }
 
     // Asks for the chunk of a super-block, no further than into the second-level cache; eight threads share a chunk.
@@ -60,9 +61,7 @@ struct Share {
     __device__ __forceinline__ void write(const Raw& raw, u32 step, u32 tile) const {
         Block b = read_block<F>(raw, lane + step % 4 * 2);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            store_16(tile + place(threadIdx.x / 2, threadIdx.x % 2 * 4 + i), eight_halves<F>(b, i * 8));
-        }
+        for (int i = 0; i < 4; i++) store_16(tile + place(own / 2, own % 2 * 4 + i), eight_halves<F>(b, i * 8));
     }
 };
 
@@ -73,7 +72,7 @@ __device__ __forceinline__ void multiply(const Packed& p, const PackedPart& part
     u32 inputs = shared_address(shared), weights = inputs + STAGES * TILE_BYTES, first = (blockIdx.y - part.first) * TILE;
     u32 super = blockIdx.z * p.each, last = min(super + p.each, p.supers);
     u32 begin = super * 4, end = min(last * 4, (p.k + TILE_K - 1) / TILE_K);
-    Share<F> share(p, part, tile.x, first);
+    Share<F> share(p, part, tile.x, first, threadIdx.x);
     for (u32 ahead = super; ahead < min(super + AHEAD, last); ahead++) share.foresee(ahead);
     wait_for_previous();
     u32 piece = threadIdx.x % 8, starts[COUNT];
@@ -140,29 +139,7 @@ __device__ __forceinline__ void packed(const Packed& p) {
 }
 
 // A kernel for each format: in one they take the compiler minutes.
-#define PACKED(F) \
+#define ENTRY(F) \
     extern "C" __global__ void __launch_bounds__(256, 2) packed_##F(const __grid_constant__ Packed p) { packed<F>(p); }
-#ifdef WITH_Q4_0
-PACKED(Q4_0)
-#endif
-#ifdef WITH_Q4_1
-PACKED(Q4_1)
-#endif
-#ifdef WITH_Q5_0
-PACKED(Q5_0)
-#endif
-#ifdef WITH_Q5_1
-PACKED(Q5_1)
-#endif
-#ifdef WITH_Q8_0
-PACKED(Q8_0)
-#endif
-#ifdef WITH_Q4_K
-PACKED(Q4_K)
-#endif
-#ifdef WITH_Q5_K
-PACKED(Q5_K)
-#endif
-#ifdef WITH_Q6_K
-PACKED(Q6_K)
-#endif
+FOR_EACH_FORMAT(ENTRY)
+#undef ENTRY

@@ -195,6 +195,11 @@ __device__ __forceinline__ void group_end() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
+// All but what was asked for last is done.
+__device__ __forceinline__ void group_wait_but_one() {
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+}
+
 template <int COUNT>
 __device__ __forceinline__ void group_wait(float* c) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

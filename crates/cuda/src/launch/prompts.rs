@@ -16,16 +16,32 @@ const TILE_BYTES: usize = TILE * TILE_K * 2;
 const GEMM_SHARED_BYTES: usize = 3 * 2 * TILE_BYTES;
 /// The same from packed weights: three stages of rows, two of weights.
 const PACKED_SHARED_BYTES: usize = 5 * TILE_BYTES;
+/// The same in wide tiles: four stages of both, with two barriers each.
+const WIDE: usize = 2 * TILE;
+const WIDE_SHARED_BYTES: usize = 4 * (3 * TILE_BYTES + 2 * 8);
 
-/// The kernels of [`Kernels::packed`], one for each quantised format.
-pub(super) fn packed_functions(
-    device: &Device,
-    module: &Module,
-    options: &KernelsOptions,
-) -> Result<Vec<(Format, Function)>, Error> {
-    let quantised = options.formats.iter().filter(|&&format| !pack::is_float(format));
-    let function = |format: &Format| module.function(device, &format!("packed_{}", format.name()), true);
-    quantised.map(|format| Ok((*format, function(format)?))).collect()
+/// The kernels of [`Kernels::packed`] for a quantised format.
+pub(super) struct PackedKernel {
+    format: Format,
+    narrow: Function,
+    /// For more than [`TILE`] rows; compute capability 9.0 alone.
+    wide: Option<Function>,
+}
+
+impl PackedKernel {
+    pub fn all(device: &Device, module: &Module, options: &KernelsOptions) -> Result<Vec<PackedKernel>, Error> {
+        let has_wide = has_wide(device);
+        let kernel = |format: &Format| {
+            let function = |kind: &str| module.function(device, &format!("{kind}_{}", format.name()), true);
+            let wide = has_wide.then(|| function("wide")).transpose()?;
+            Ok(PackedKernel { format: *format, narrow: function("packed")?, wide })
+        };
+        options.formats.iter().filter(|&&format| !pack::is_float(format)).map(kernel).collect()
+    }
+}
+
+fn has_wide(device: &Device) -> bool {
+    device.facts().capability == (9, 0)
 }
 
 impl Kernels {
@@ -104,6 +120,11 @@ impl Kernels {
         self.launch("gemm", &self.gemm, grid, 256, GEMM_SHARED_BYTES, a, &params)
     }
 
+    /// Whether any number of rows is best multiplied from packed weights: there is no need to expand them.
+    pub fn has_wide(&self) -> bool {
+        has_wide(&self.device)
+    }
+
     /// Matrix times many rows, in half precision, from packed weights; those of the same format in one launch.
     pub fn packed(&self, call: &PackedCall<'_>) -> Result<(), Error> {
         assert!(
@@ -114,17 +135,17 @@ impl Kernels {
             self.has(part.matrix);
             assert!(!pack::is_float(part.matrix.format), "packed weights are quantised");
         }
-        for (format, function) in &self.packed {
-            let parts: Vec<Part<'_>> =
-                call.parts.iter().filter(|part| part.matrix.format == *format).copied().collect();
+        for kernel in &self.packed {
+            let alike = |part: &&Part<'_>| part.matrix.format == kernel.format;
+            let parts: Vec<Part<'_>> = call.parts.iter().filter(alike).copied().collect();
             if !parts.is_empty() {
-                self.packed_parts(function, &parts, call)?;
+                self.packed_parts(kernel, &parts, call)?;
             }
         }
         Ok(())
     }
 
-    fn packed_parts(&self, function: &Function, parts: &[Part<'_>], call: &PackedCall<'_>) -> Result<(), Error> {
+    fn packed_parts(&self, kernel: &PackedKernel, parts: &[Part<'_>], call: &PackedCall<'_>) -> Result<(), Error> {
         let (visits, rows, k) = (call.visits, call.rows, parts[0].matrix.columns);
         let mut a = Arguments::default();
         let (blocks, tiles_n) = self.part_blocks(&mut a, parts, call);
@@ -159,9 +180,13 @@ impl Kernels {
             each: pack::supers(k).div_ceil(call.cuts) as u32,
             padding: 0,
         };
+        if let Some(wide) = kernel.wide.as_ref().filter(|_| rows > TILE && visits.is_none() && call.cuts == 1) {
+            let grid = (rows.div_ceil(WIDE) as u32, tiles_n, 1);
+            return self.launch("wide", wide, grid, 256 + 256, WIDE_SHARED_BYTES, a, &params);
+        }
         let tiles_m = visits.map_or(rows.div_ceil(TILE), VisitsCall::tiles_max);
         let grid = (tiles_m as u32, tiles_n, call.cuts as u32);
-        self.launch("packed", function, grid, 256, PACKED_SHARED_BYTES, a, &params)
+        self.launch("packed", &kernel.narrow, grid, 256, PACKED_SHARED_BYTES, a, &params)
     }
 
     /// The parts as the kernel reads them, and how many tiles of outputs they have.

@@ -12,7 +12,7 @@ use kernels::{Format, Shape};
 const EXPERTS: (usize, usize) = (5, 2);
 
 impl Test<'_> {
-    /// Products of packed weights have the bits of expanded ones, which are `expected`, for every number of strips.
+    /// Products of packed weights have the bits of expanded ones, which are `expected`, for every number of strips and in wide tiles.
     pub(super) fn packed(
         &self,
         matrix: &Matrix,
@@ -24,7 +24,7 @@ impl Test<'_> {
         let all = expected.len() / n;
         let found = Buffer::new(self.device, &vec![f32::NAN; expected.len()])?;
         let mut first = 0;
-        for rows in [20, 1, 50, all - 71] {
+        for rows in [20, 1, 50, 79, 129, all - 279] {
             self.kernels.packed(&PackedCall {
                 parts: &[Part { matrix, bias: None, output: 0 }],
                 input: input.part(first * matrix.columns..input.len()),

@@ -1,8 +1,8 @@
 //! A step of many rows: prompts, in half precision on tensor cores.
 //!
-//! Up to a few hundred rows weights are unpacked on their way to the tensor cores. Of longer steps every matrix is written out in half
-//! precision just before it is used, into one scratch buffer; that costs little then, and the product is a plain one. Rows through
-//! experts are in `visits.rs`.
+//! Weights are unpacked on their way to the tensor cores. Where a card cannot do that for hundreds of rows as fast as it multiplies, and
+//! where matrices are floats, long steps write every matrix out in half precision just before it is used, into one scratch buffer. Rows
+//! through experts are in `visits.rs`.
 
 use super::inputs::Inputs;
 use super::rows::Way;
@@ -137,8 +137,9 @@ impl Many {
         then: PackedThen<'_>,
     ) -> Result<(), Error> {
         let (outputs, columns) = (matrices.iter().map(|matrix| matrix.rows).sum(), matrices[0].columns);
-        if way == Way::Medium && !matrices.iter().any(|matrix| pack::is_float(matrix.format)) {
-            return self.packed(net, rows, input, matrices, bias, then);
+        let from_packed = way == Way::Medium || net.kernels.has_wide();
+        if from_packed && !matrices.iter().any(|matrix| pack::is_float(matrix.format)) {
+            return self.packed(net, (way, rows), input, matrices, bias, then);
         }
         let mut at = 0;
         for matrix in matrices {
@@ -163,11 +164,12 @@ impl Many {
         })
     }
 
-    /// The same from packed weights. Rows are cut into parts first where outputs are few, so that all of the card has something to do.
+    /// The same from packed weights. In medium steps rows are cut into parts first where outputs are few, so that all of the card has
+    /// something to do.
     fn packed(
         &self,
         net: &Net,
-        rows: usize,
+        (way, rows): (Way, usize),
         input: Slice<'_, u16>,
         matrices: &[&Matrix],
         bias: Option<&Buffer<f32>>,
@@ -181,11 +183,9 @@ impl Many {
         }
         let (parts, stride, visits) = (&parts[..], parts.iter().map(|part| part.matrix.rows).sum(), None);
         let (x, anew) = match then {
-            PackedThen::Gate(..) => {
-                return net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts: 1 });
-            }
-            PackedThen::Store(heads) => (heads, true),
-            PackedThen::Add(x) => (x, false),
+            PackedThen::Store(heads) if way == Way::Medium => (heads, true),
+            PackedThen::Add(x) if way == Way::Medium => (x, false),
+            _ => return net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts: 1 }),
         };
         let cuts = (pack::supers(matrices[0].columns) / CUT_SUPERS).clamp(1, CUTS_MAX);
         let then = PackedThen::Store(self.parts.all());

@@ -187,22 +187,20 @@ impl CudaModel {
 
     fn step(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
         logits.clear();
-        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        if rows <= FEW {
-            return self.few_rows(batch, logits);
-        }
-        let way = Way::of(&batch[0]);
-        if batch.iter().all(|chunk| Way::of(chunk) == way) {
+        let experts = self.config.experts.is_some();
+        let way_of = |chunk: &Chunk<'_>| Way::of(chunk, experts);
+        let way = way_of(&batch[0]);
+        if batch.iter().all(|chunk| way_of(chunk) == way) {
             return self.steps(way, batch, logits);
         }
         let mut of_ways = [const { Vec::new() }; Way::ALL.len()];
         for (way, logits) in Way::ALL.into_iter().zip(&mut of_ways) {
-            let own: Vec<Chunk<'_>> = batch.iter().filter(|chunk| Way::of(chunk) == way).copied().collect();
+            let own: Vec<Chunk<'_>> = batch.iter().filter(|chunk| way_of(chunk) == way).copied().collect();
             self.steps(way, &own, logits)?;
         }
         let mut rows = of_ways.each_ref().map(|logits| logits.chunks_exact(self.config.vocab));
         for chunk in batch {
-            let from = &mut rows[Way::of(chunk) as usize];
+            let from = &mut rows[way_of(chunk) as usize];
             from.take(chunk.wanted().len()).for_each(|row| logits.extend_from_slice(row));
         }
         Ok(())
@@ -257,8 +255,10 @@ impl CudaModel {
     /// nothing is wanted, or a step is several.
     fn pick_wanted(&mut self, batch: &[Chunk<'_>], wanted: &[usize], picks: &mut Vec<u32>) -> Result<bool, Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let way = if rows <= FEW { Way::Few } else { Way::of(&batch[0]) };
-        let is_one = rows <= way.rows_max() && batch.iter().all(|chunk| way == Way::Few || Way::of(chunk) == way);
+        let experts = self.config.experts.is_some();
+        let way_of = |chunk: &Chunk<'_>| Way::of(chunk, experts);
+        let way = way_of(&batch[0]);
+        let is_one = rows <= way.rows_max() && batch.iter().all(|chunk| way_of(chunk) == way);
         if wanted.is_empty() || !is_one {
             return Ok(false);
         }
@@ -305,7 +305,8 @@ impl Backend for CudaModel {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
-        if wanted.len() != rows || !batch.iter().all(|chunk| Way::of(chunk) == Way::Few) {
+        if wanted.len() != rows || !batch.iter().all(|chunk| Way::of(chunk, self.config.experts.is_some()) == Way::Few)
+        {
             return self.pick_wanted(batch, &wanted, picks).map_err(failed);
         }
         if rows <= FEW {
