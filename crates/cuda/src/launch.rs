@@ -8,6 +8,8 @@ mod floats;
 mod job;
 mod mixture;
 mod narrow;
+mod options;
+mod phase;
 mod products;
 mod program;
 mod prompts;
@@ -23,11 +25,12 @@ use crate::error::Error;
 use crate::memory::{Buffer, Matrix, Slice};
 use crate::pack;
 use cudarc::driver::sys;
-use kernels::Format;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, PoisonError};
 
 pub use narrow::NARROW_HEAD;
+use options::HEAD_MAX;
+pub use options::{KernelsOptions, SPLITS};
 pub use program::{Program, READINGS};
 use script::Script;
 pub use several::quantised_bytes;
@@ -37,117 +40,6 @@ pub use visits::visit_tiles;
 pub const PICK_ROWS_MAX: usize = 32;
 /// Unread picks of a row that the mailbox has room for.
 pub const PICK_RING: usize = 4;
-/// Most parts the positions of a row are cut into by [`Kernels::attention`].
-pub const SPLITS: usize = 72;
-/// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
-const CHUNK_MIN: usize = 256;
-/// Longest head.
-const HEAD_MAX: usize = 128;
-/// Most query heads in a block of attention: half of the rows of a tensor core's product.
-const GROUP_MAX: usize = 8;
-
-/// What kernels are compiled for.
-#[derive(Clone, Debug)]
-pub struct KernelsOptions {
-    /// Formats of all matrices.
-    pub formats: Vec<Format>,
-    /// Elements per head.
-    pub head: usize,
-    /// Query heads.
-    pub heads: usize,
-    /// KV heads.
-    pub kv_heads: usize,
-    /// Whether keys and values are kept in 8 bits, with a scale for each position, instead of half precision.
-    pub kv8: bool,
-    /// Elements of the residual stream.
-    pub columns: usize,
-    /// Whether there are mixtures of experts.
-    pub experts: bool,
-    /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
-    pub multiprocessors: usize,
-    /// Whether a [`Program`] notes when its phases begin and end.
-    pub times: bool,
-}
-
-impl KernelsOptions {
-    /// Query heads in a block of attention: the largest divisor of a KV head's share that fits.
-    fn group(&self) -> usize {
-        let share = self.heads / self.kv_heads;
-        (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
-    }
-
-    /// Bytes of a layer in a block of the cache.
-    pub fn layer_bytes(&self) -> usize {
-        let position = if self.kv8 { self.head + 4 } else { self.head * 2 };
-        2 * self.kv_heads * kernels::kv::BLOCK * position
-    }
-
-    /// Blocks that have attention at any position.
-    fn attending(&self) -> usize {
-        self.heads / self.group()
-    }
-
-    /// Most parts the positions of a row are cut into: one for each multiprocessor and group of heads. Whoever merges them has a
-    /// thread for each part and head.
-    fn splits(&self) -> usize {
-        (self.multiprocessors / self.attending()).clamp(1, SPLITS.min(512 / self.group()))
-    }
-
-    /// Copies of what attention leaves (`kernels/handed.cuh`). Two are 733 tokens/s of the 7B where one is 725, four 1.5 % less of the
-    /// 30B-A3B (H200, 2026-11-17).
-    fn attended_copies(&self) -> usize {
-        if self.experts { 1 } else { 2 }
-    }
-
-    /// Nanoseconds between two looks at what attention leaves.
-    fn attended_pause(&self) -> usize {
-        if self.experts { 200 } else { 0 }
-    }
-
-    /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
-    pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
-        let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
-        formats.sort();
-        formats.dedup();
-        let (head, kept) = (format!("HEAD={}", self.head), format!("KV8={}", u32::from(self.kv8)));
-        let (group, bytes) = (self.group(), self.attention_bytes());
-        let splits = format!("SPLITS={}", self.splits());
-        let attention =
-            [head.clone(), kept.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
-        match source {
-            Source::Product => {
-                formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
-                formats
-            }
-            Source::Several => {
-                let depth = format!("DEPTH={}", several::depth(tiles));
-                formats.extend(["ROWS=1".to_owned(), format!("TILES={tiles}"), depth]);
-                formats
-            }
-            Source::Rows | Source::Gemm | Source::Packed => formats,
-            Source::Floats => vec!["ROWS=1".to_owned()],
-            Source::Attention => {
-                let rows = format!("ROWS_BYTES={}", self.rows_bytes());
-                let queries = format!("QUERIES_BYTES={}", self.queries_bytes());
-                attention.into_iter().chain([rows, queries]).collect()
-            }
-            Source::Heads | Source::Flash => vec![head, kept],
-            Source::Token => {
-                formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
-                formats.extend(job::Ring::new(self.experts).definitions(self.columns));
-                formats.push(format!("ATTENDED_COPIES={}", self.attended_copies()));
-                formats.push(format!("ATTENDED_PAUSE={}", self.attended_pause()));
-                formats.extend(self.times.then(|| "TIMES=1".to_owned()));
-                // What a model has no use for costs the others registers and room in the instruction cache.
-                formats.push(format!("MIXED={}", u32::from(self.experts)));
-                let wide = self.columns > products::WARPS * pack::CHUNK_COLUMNS;
-                formats.extend(wide.then(|| "WIDE_NORM=1".to_owned()));
-                formats.into_iter().chain(attention).collect()
-            }
-        }
-    }
-}
-
 /// The kernels of one model on one card.
 pub struct Kernels {
     device: Device,

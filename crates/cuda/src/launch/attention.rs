@@ -1,6 +1,7 @@
 //! Launching attention of single rows, each with blocks of its own or several to a block.
 
-use super::{CHUNK_MIN, Kernels, KernelsOptions, SPLITS};
+use super::options::CHUNK_MIN;
+use super::{Kernels, KernelsOptions, SPLITS};
 use crate::arguments::*;
 use crate::blocks::*;
 use crate::error::Error;

@@ -4,7 +4,8 @@
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
-use super::script::{INPUT_BYTES, INPUT_PADDING, Mark, Script, Work};
+use super::phase::{Mark, Work};
+use super::script::{INPUT_BYTES, INPUT_PADDING, Script};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
 use crate::blocks::*;

@@ -17,11 +17,12 @@
 //! ```
 
 use super::inputs::Inputs;
+use super::recorded::{LENGTHS, Recorded, Shape, is_program};
 use super::several::Several;
 use super::weights::Layer;
 use super::{FEW, Net};
 use crate::backend::Chunk;
-use crate::config::{Config, Experts};
+use crate::config::Experts;
 use ::cuda::{
     AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, PICK_RING, PICK_ROWS_MAX, Part, Partial, PickCall,
     ProductCall, Program, SPLITS, Slice, StoreCall, Then, pack,
@@ -48,47 +49,6 @@ pub(super) struct Few {
     several: Option<Several>,
     /// Per number of rows at most six for each power of two of positions.
     pub(super) recorded: HashMap<Shape, Recorded>,
-}
-
-/// How a step is started.
-pub(super) enum Recorded {
-    /// Kernel by kernel: it came once, and recording takes longer than that, milliseconds.
-    Once,
-    Graph(Graph),
-    Program(Box<Program>),
-}
-
-/// What a recorded step depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
-    rows: usize,
-    /// Every row has its own sequence.
-    apart: bool,
-    /// All rows are of one sequence, in which they follow each other.
-    following: bool,
-    with_logits: bool,
-    /// A power of two that no row's positions exceed; the largest for a program, which looks for itself.
-    length_max: usize,
-}
-
-/// Shortest and longest of [`Shape::length_max`]: from the longest on attention is cut into as many parts as it can be, and they
-/// are too long for rows to share them.
-const LENGTHS: (usize, usize) = (256, 1 << 15);
-
-impl Shape {
-    pub(super) fn of_program(with_logits: bool) -> Shape {
-        Shape { rows: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
-    }
-}
-
-/// Whether a step of so many rows is one kernel.
-pub(super) fn is_program(net: &Net, rows: usize) -> bool {
-    let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
-    let has = match experts {
-        Some(e) => kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used),
-        None => kernels.has_programs(*embedding, *feed_forward, *layers),
-    };
-    rows == 1 && has
 }
 
 impl Few {

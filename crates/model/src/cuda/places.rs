@@ -6,7 +6,8 @@
 //! 2026-11-17), again and again the same in the same place. So there are several programs at first, and the fastest stays.
 
 use super::Net;
-use super::few::{Few, Shape, is_program};
+use super::few::Few;
+use super::recorded::{Shape, is_program};
 use crate::backend::{BLOCK, Chunk, Want};
 use ::cuda::Error;
 use std::time::{Duration, Instant};
