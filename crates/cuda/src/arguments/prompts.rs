@@ -24,7 +24,7 @@ unsafe impl crate::memory::Plain for QueryTile {}
 pub struct FlashCall<'a> {
     /// Where the rows stand.
     pub heads: HeadsCall<'a>,
-    /// Queries from [`StoreCall`].
+    /// Queries from [`super::StoreCall`].
     pub queries: Slice<'a, u16>,
     /// Which rows belong together.
     pub tiles: Slice<'a, QueryTile>,

@@ -4,7 +4,8 @@
 //
 // `expand` writes a packed matrix out in half precision just before it is used; at 512 rows and more its cost (2 bytes
 // written and read per weight, mostly in the L2 cache) is small against 2 x rows operations per weight, and the product
-// itself stays a plain one. Three stages, two blocks per multiprocessor. Fewer rows go another way (`packed.cu`).
+// itself stays a plain one. Three stages, two blocks per multiprocessor. Fewer rows of quantised matrices go another way
+// (`packed.cu`), and on cards of 9.0 all do (`wide.cu`).
 
 struct Expand {
     const u8* weights;

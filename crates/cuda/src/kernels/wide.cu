@@ -1,7 +1,7 @@
 // The same as `packed.cu`, bit for bit, in tiles of 256 rows: long prompts, on cards of 9.0.
 //
 // Two groups of four warps do nothing but have tensor cores multiply, 128 rows by 128 outputs each, and two more bring rows and unpack
-// weights for them, two tiles of 64 columns ahead. One group for that, or two by turns, were 5 % slower (H200, 2026-11-17).
+// weights for them, two tiles of 64 columns ahead. One group for that was 8 % slower, two by turns 6 % (H200s, 2026-11-17).
 #if __CUDA_ARCH__ == 900
 
 #define WIDE (2 * TILE)

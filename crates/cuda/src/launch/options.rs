@@ -5,7 +5,7 @@ use crate::compile::Source;
 use crate::pack;
 use kernels::Format;
 
-/// Most parts the positions of a row are cut into by [`Kernels::attention`].
+/// Most parts the positions of a row are cut into by [`super::Kernels::attention`].
 pub const SPLITS: usize = 72;
 /// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
 pub(super) const CHUNK_MIN: usize = 256;
@@ -33,7 +33,7 @@ pub struct KernelsOptions {
     pub experts: bool,
     /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
     pub multiprocessors: usize,
-    /// Whether a [`Program`] notes when its phases begin and end.
+    /// Whether a [`super::Program`] notes when its phases begin and end.
     pub times: bool,
 }
 

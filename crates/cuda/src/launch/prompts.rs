@@ -120,9 +120,14 @@ impl Kernels {
         self.launch("gemm", &self.gemm, grid, 256, GEMM_SHARED_BYTES, a, &params)
     }
 
-    /// Whether any number of rows is best multiplied from packed weights: there is no need to expand them.
+    /// Whether any number of rows is best multiplied from packed weights.
     pub fn has_wide(&self) -> bool {
         has_wide(&self.device)
+    }
+
+    /// Whether there are matrices that are best written out for many rows.
+    pub fn expands(&self) -> bool {
+        !self.has_wide() || self.has_floats()
     }
 
     /// Matrix times many rows, in half precision, from packed weights; those of the same format in one launch.

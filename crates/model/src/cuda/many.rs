@@ -34,6 +34,7 @@ pub(super) struct Many {
     half: Buffer<u16>,
     queries: Buffer<u16>,
     gated: Buffer<u16>,
+    /// Where matrices are written out, if any are.
     expanded: Buffer<u16>,
     /// Of medium steps: results of the parts that rows are cut into.
     parts: Buffer<f32>,
@@ -47,7 +48,7 @@ impl Many {
         let (width, q, ff) = (config.embedding, config.heads * config.head, config.feed_forward);
         // Experts have what they need for themselves.
         let ff = if config.experts.is_some() { 0 } else { ff };
-        let largest = width * net.heads_width().max(2 * ff).max(q);
+        let largest = if net.kernels.expands() { width * net.heads_width().max(2 * ff).max(q) } else { 0 };
         Ok(Many {
             inputs: Inputs::new(device, ROWS_MAX, SEQUENCES_MAX, net.table_stride)?,
             tiles: Buffer::zeroed(device, TILES_MAX)?,

@@ -209,8 +209,8 @@ impl Backend for CudaModel {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
-        if wanted.len() != rows || !batch.iter().all(|chunk| Way::of(chunk, self.config.experts.is_some()) == Way::Few)
-        {
+        let way_of = self.ways();
+        if wanted.len() != rows || !batch.iter().all(|chunk| way_of(chunk) == Way::Few) {
             return self.pick_wanted(batch, &wanted, picks).map_err(failed);
         }
         if rows <= FEW {

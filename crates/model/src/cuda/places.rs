@@ -36,31 +36,24 @@ impl Few {
         while begun.elapsed() < WARMING {
             self.time_steps(net)?;
         }
-        let mut best = self.time_steps(net)?;
-        // Kept until all were tried, so that each is elsewhere.
-        let mut others = Vec::new();
-        for place in 1..places {
+        // All are kept until the end, so that each is elsewhere.
+        let mut tried = Vec::new();
+        for place in 0..places {
             if place > 1 && begun.elapsed() > LONGEST {
                 break;
             }
-            let before = self.recorded.remove(&shape);
-            match self.write_program(net, shape) {
-                Ok(_) => {}
-                // What there is will do.
-                Err(Error::OutOfMemory { .. }) => {
-                    self.recorded.extend(before.map(|before| (shape, before)));
-                    break;
-                }
-                Err(error) => return Err(error),
+            if place > 0 {
+                match self.write_program(net, shape) {
+                    // What there is will do.
+                    Err(Error::OutOfMemory { .. }) => break,
+                    written => written?,
+                };
             }
             let taken = self.time_steps(net)?;
-            if taken < best {
-                best = taken;
-                others.extend(before);
-            } else if let Some(before) = before {
-                others.extend(self.recorded.insert(shape, before));
-            }
+            tried.extend(self.recorded.remove(&shape).map(|program| (taken, program)));
         }
+        let best = tried.into_iter().min_by_key(|&(taken, _)| taken);
+        self.recorded.extend(best.map(|(_, program)| (shape, program)));
         Ok(())
     }
 

@@ -113,6 +113,25 @@ mod tests {
     }
 
     #[test]
+    fn a_chunk_says_by_itself_how_it_is_computed() {
+        let tokens = [7; 600];
+        let way = |rows: usize, want, experts| {
+            Way::of(&Chunk { tokens: &tokens[..rows], start: 0, blocks: &[], want }, experts)
+        };
+        for (rows, dense, experts, draft) in [
+            (8, Way::Few, Way::Few, Way::Few),
+            (9, Way::Few, Way::Medium, Way::Few),
+            (32, Way::Few, Way::Medium, Way::Few),
+            (33, Way::Medium, Way::Medium, Way::Few),
+            (66, Way::Medium, Way::Medium, Way::Medium),
+            (513, Way::Many, Way::Many, Way::Many),
+        ] {
+            assert_eq!((way(rows, Want::Last, false), way(rows, Want::Last, true)), (dense, experts), "{rows} rows");
+            assert_eq!((way(rows, Want::All, false), way(rows, Want::All, true)), (draft, draft), "a draft of {rows}");
+        }
+    }
+
+    #[test]
     fn long_drafts_are_cut_into_steps_that_follow_each_other() {
         let tokens = [7; 70];
         let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };

@@ -6,10 +6,15 @@ use crate::backend::Chunk;
 use ::cuda::Error;
 
 impl CudaModel {
+    /// Says how a chunk is computed.
+    pub(super) fn ways(&self) -> impl Fn(&Chunk<'_>) -> Way + use<> {
+        let experts = self.config.experts.is_some();
+        move |chunk| Way::of(chunk, experts)
+    }
+
     pub(super) fn step(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
         logits.clear();
-        let experts = self.config.experts.is_some();
-        let way_of = |chunk: &Chunk<'_>| Way::of(chunk, experts);
+        let way_of = self.ways();
         let way = way_of(&batch[0]);
         if batch.iter().all(|chunk| way_of(chunk) == way) {
             return self.steps(way, batch, logits);
@@ -81,8 +86,7 @@ impl CudaModel {
         picks: &mut Vec<u32>,
     ) -> Result<bool, Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let experts = self.config.experts.is_some();
-        let way_of = |chunk: &Chunk<'_>| Way::of(chunk, experts);
+        let way_of = self.ways();
         let way = way_of(&batch[0]);
         let is_one = rows <= way.rows_max() && batch.iter().all(|chunk| way_of(chunk) == way);
         if wanted.is_empty() || !is_one {
