@@ -17,11 +17,24 @@ struct Index {
     u32 x, y, z;
 };
 
+// Words sent to another block of a cluster, with the barrier that is told of them.
+struct Letter {
+    u32 to, bytes, barrier;
+    u32 words[4];
+};
+#define LETTERS_MAX 4096
+
+struct Mailbox {
+    u32 locked, count;
+    Letter letters[LETTERS_MAX];
+};
+
 // What blocks of a cluster share.
 struct Cluster {
     u32 blocks;
     u32 arrived;           // Threads, ever.
     u8* bases[CLUSTER_MAX];
+    Mailbox* boxes[CLUSTER_MAX];
 };
 
 struct BlockRun {

@@ -253,7 +253,7 @@ static inline void say() { happened(), card.said = true; }
 template <typename T>
 static inline T __ldcg(const T* at) { return *at; }
 template <typename T>
-static inline void store_relaxed(T* to, T word) { __atomic_store_n(to, word, __ATOMIC_RELAXED), say(); }
+static inline void store_relaxed(T* to, T word) { published(), __atomic_store_n(to, word, __ATOMIC_RELAXED), say(); }
 template <typename T>
 static inline T load_relaxed(const T* at) {
     T word = __atomic_load_n(at, __ATOMIC_RELAXED);
@@ -302,11 +302,27 @@ static inline void cluster_wait() {
     u32 all = ++card.current->cluster_phase * cluster.blocks * card.run->threads;
     while (__atomic_load_n(&cluster.arrived, __ATOMIC_ACQUIRE) < all) yield();
 }
-static inline void cluster_together() { cluster_begun(), cluster_wait(); }
+static inline void cluster_together() { __syncthreads(), cluster_begun(), cluster_wait(); }
 static inline void cluster_store(u32 address, u32 rank, float value) {
     u8* base = __atomic_load_n(&card.run->cluster->bases[rank], __ATOMIC_ACQUIRE);
     __atomic_store_n((u32*)(base + (int)address), __float_as_uint(value), __ATOMIC_RELAXED);
 }
+
+// The shared memory of another block is as far away as no address of this one is.
+static inline u32 cluster_address(u32 address, u32 rank) { return address + ((rank + 1) << 27); }
+UNWATCHED static void send_letter(u32 to, const u32* words, u32 bytes, u32 barrier) {
+    u32 rank = (to + (1u << 26)) / (1u << 27) - 1, away = cluster_address(0, rank);
+    Mailbox& box = *card.run->cluster->boxes[rank];
+    if (to % bytes) fault("words for another block that are not aligned");
+    for (lock(box); box.count == LETTERS_MAX; lock(box)) unlock(box), yield();
+    Letter& letter = box.letters[box.count];
+    letter.to = to - away, letter.bytes = bytes, letter.barrier = barrier - away;
+    memcpy(letter.words, words, bytes);
+    __atomic_store_n(&box.count, box.count + 1, __ATOMIC_RELEASE);
+    unlock(box), say();
+}
+static inline void cluster_send(u32 to, uint2 x, u32 barrier) { send_letter(to, (const u32*)&x, 8, barrier); }
+static inline void cluster_send(u32 to, uint4 x, u32 barrier) { send_letter(to, (const u32*)&x, 16, barrier); }
 
 // Copies.
 
@@ -338,6 +354,7 @@ static inline bool barrier_passed(u32 barrier, u32 parity) {
 static inline void barrier_wait(u32 barrier, u32 parity) {
     while (!has_passed(barrier, parity)) sleep_among(card.at_barriers);
 }
+static inline void barrier_wait_cluster(u32 barrier, u32 parity) { barrier_wait(barrier, parity); }
 static inline void fetch(u32 to, const void* from, u32 bytes, u32 full, u64) {
     if (to % 16 || (u64)from % 16 || bytes % 16 || !bytes) fault("a piece that is not aligned, or nothing");
     if (card.pieces.count == 4096) fault("more pieces under way than the emulator has room for");

@@ -76,6 +76,7 @@ struct Card {
     const BlockRun* run;
 };
 static Card card;
+static Mailbox mailbox;    // of this block
 
 extern "C" {
 int dprintf(int, const char*, ...);
@@ -145,11 +146,16 @@ UNWATCHED static void check_barrier(u32 address) {
     happened(), wake(card.at_barriers);
 }
 
+// Fewer than none are to come where they come before they are announced.
+UNWATCHED static void add_bytes(Barrier& b, u32 bytes) {
+    b.state = (b.state & 1u << 31) | ((b.state + bytes) & ~(1u << 31));
+}
+
 UNWATCHED static void arrive_at(u32 address, u32 bytes) {
     Barrier& b = barrier_at(address);
     if (!b.pending) fault("more arrive at a barrier in shared memory than it was made for");
     tell(address);
-    b.pending--, b.state += bytes;
+    b.pending--, add_bytes(b, bytes);
     check_barrier(address);
 }
 
@@ -168,8 +174,32 @@ static inline void perform(const Copy& copy) {
 UNWATCHED static void arrived_piece(const Copy& copy) {
     written_by_engine(copy);
     perform(copy);
-    barrier_at(copy.barrier).state -= copy.bytes;
+    add_bytes(barrier_at(copy.barrier), -copy.bytes);
     check_barrier(copy.barrier);
+}
+
+UNWATCHED static void lock(Mailbox& box) {
+    while (__atomic_exchange_n(&box.locked, 1, __ATOMIC_ACQUIRE)) sched_yield();
+}
+UNWATCHED static void unlock(Mailbox& box) { __atomic_store_n(&box.locked, 0, __ATOMIC_RELEASE); }
+
+// Some of what other blocks sent arrives, in any order.
+UNWATCHED static void open_letters() {
+    lock(mailbox);
+    u32 kept = 0;
+    for (u32 i = 0; i < mailbox.count; i++) {
+        Letter letter = mailbox.letters[i];
+        if (chance()) {
+            written_by_another(letter);
+            memcpy(at_shared(letter.to), letter.words, letter.bytes);
+            add_bytes(barrier_at(letter.barrier), -letter.bytes);
+            card.moves++, check_barrier(letter.barrier);
+        } else {
+            mailbox.letters[kept++] = letter;
+        }
+    }
+    mailbox.count = kept;
+    unlock(mailbox);
 }
 
 // Another block must say something first. Not for ever: a thread may have seen what it looked for and not have gone on yet.
@@ -191,6 +221,7 @@ UNWATCHED static void arrived_piece(const Copy& copy) {
         else card.pieces.all[kept++] = copy;
     }
     card.pieces.count = kept;
+    if (__atomic_load_n(&mailbox.count, __ATOMIC_ACQUIRE)) open_letters(), kept++;
     if (card.said) __atomic_fetch_add(card.run->epoch, 1, __ATOMIC_RELEASE), card.said = false;
     bool moved = card.moves != card.moves_seen || kept || __atomic_load_n(card.run->epoch, __ATOMIC_ACQUIRE) != card.epoch;
     if (moved) card.idle = 0, wake(card.looking);
@@ -338,7 +369,11 @@ extern "C" [[gnu::visibility("default")]] void emulate_block(const BlockRun* run
         if (i % 32 == 0) card.meetings[i / 32].arrived = 0, card.meetings[i / 32].gone = 0;
     }
     if (run->threads % 32) card.meetings[run->threads / 32].gone = ~0u << run->threads % 32;
-    if (run->cluster) __atomic_store_n(&run->cluster->bases[run->block.x], (u8*)anchor, __ATOMIC_RELEASE);
+    if (run->cluster) {
+        u32 rank = run->block.x % run->cluster->blocks;
+        mailbox.locked = mailbox.count = 0, run->cluster->boxes[rank] = &mailbox;
+        __atomic_store_n(&run->cluster->bases[rank], (u8*)anchor, __ATOMIC_RELEASE);
+    }
     begin_races();
     card.current = card.fibers;
     change_stack(&card.host, card.fibers[0].stack);
@@ -346,4 +381,5 @@ extern "C" [[gnu::visibility("default")]] void emulate_block(const BlockRun* run
     card.current = card.fibers;
     end_races();
     if (card.pieces.count) fault("pieces are on their way when the block ends");
+    if (mailbox.count) fault("words from another block are on their way when the block ends");
 }

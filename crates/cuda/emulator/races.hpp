@@ -22,6 +22,8 @@ static inline void passed_on(u32) {}
 static inline void written_by_engine(const Copy&) {}
 static inline void written_now(u32, u32) {}
 static inline void asks_engine() {}
+static inline void published() {}
+static inline void written_by_another(const Letter&) {}
 static inline void begin_races() {}
 static inline void end_races() {}
 #else
@@ -30,7 +32,9 @@ static inline void end_races() {}
 
 // The copy engine counts as a thread for each thread that asks it; those are the last of a block.
 #define ASKERS 128
-#define CLOCKS (THREADS_MAX + ASKERS)
+// Other blocks of the cluster are one more. They are taken to know what threads of this block had done when these last stored something for all blocks:
+// somebody did see it, or there would be nothing to send.
+#define CLOCKS (THREADS_MAX + ASKERS + 16)
 #define SHADOW_WORDS (300 * 1024 / 4)
 #define SHADOW_PLACES 512
 
@@ -78,6 +82,10 @@ UNWATCHED static void join(Clocks& to, const Clocks& from) {
 
 UNWATCHED static u32 engine_of(u32 asker) {
     return card.run->threads + asker % ASKERS;
+}
+
+UNWATCHED static u32 others() {
+    return card.run->threads + ASKERS;
 }
 
 UNWATCHED static void report(const char* what, u32 other, u32 address) {
@@ -206,6 +214,18 @@ UNWATCHED static void asks_engine() {
     join(clocks[engine_of(own)], clocks[own]), clocks[own].of[own]++;
 }
 
+UNWATCHED static void published() {
+    u32 own = card.current->index.x;
+    join(clocks[others()], clocks[own]), clocks[own].of[own]++;
+}
+
+UNWATCHED static void written_by_another(const Letter& letter) {
+    Clocks& own = clocks[others()];
+    own.of[others()]++, code = 0;
+    for (u32 i = 0; i < letter.bytes / 4; i++) access(word_of(letter.to) + i, others(), own, true);
+    join(place_at(letter.barrier).arriving, own);
+}
+
 UNWATCHED static void written_now(u32 to, u32 bytes) {
     u32 own = card.current->index.x;
     code = 0;
@@ -217,7 +237,7 @@ UNWATCHED static void begin_races() {
         clocks = (Clocks*)calloc(CLOCKS, sizeof(Clocks)), words = (Word*)calloc(SHADOW_WORDS, sizeof(Word));
         places = (Place*)calloc(SHADOW_PLACES, sizeof(Place));
     }
-    clock_count = (card.run->threads + ASKERS + 15) / 16 * 16, found = 0;
+    clock_count = (card.run->threads + ASKERS + 1 + 15) / 16 * 16, found = 0;
     for (u32 i = 0; i < SHADOW_WORDS; i++) free(words[i].readers);
     memset(clocks, 0, sizeof(Clocks) * CLOCKS), memset(words, 0, sizeof(Word) * SHADOW_WORDS), memset(places, 0, sizeof(Place) * SHADOW_PLACES);
     memset(gate_clocks, 0, sizeof(gate_clocks)), place_count = 0;

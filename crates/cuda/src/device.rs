@@ -121,13 +121,13 @@ impl Device {
         // Cards before 9.0 know neither dependent launches nor clusters.
         let is_new = self.inner.facts.capability.0 >= 9;
         let count = match call.start {
-            Start::Early | Start::Clustered => {
+            Start::Early | Start::Clustered | Start::Paired => {
                 first.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
                 first.value.programmaticStreamSerializationAllowed = 1;
                 second.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-                second.value.clusterDim =
-                    sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: call.grid.0, y: 1, z: 1 };
-                if is_new { 1 + u32::from(call.start == Start::Clustered) } else { 0 }
+                let together = if call.start == Start::Paired { 2 } else { call.grid.0 };
+                second.value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: together, y: 1, z: 1 };
+                if is_new { 1 + u32::from(call.start != Start::Early) } else { 0 }
             }
             Start::Plain => 0,
         };
@@ -180,6 +180,8 @@ pub(crate) enum Start {
     Early,
     /// The same, and blocks along the first dimension of the grid may read each other's shared memory.
     Clustered,
+    /// The same for two blocks each.
+    Paired,
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.

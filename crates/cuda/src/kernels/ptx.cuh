@@ -325,6 +325,26 @@ __device__ __forceinline__ void cluster_store(u32 address, u32 rank, float value
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
 }
+
+// Where that is, for `cluster_send`.
+__device__ __forceinline__ u32 cluster_address(u32 address, u32 rank) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+
+// The same, told to a barrier of that block: whoever finds it passed finds the words too.
+__device__ __forceinline__ void cluster_send(u32 to, uint2 x, u32 barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+                 ::"r"(to), "r"(x.x), "r"(x.y), "r"(barrier)
+                 : "memory");
+}
+
+__device__ __forceinline__ void cluster_send(u32 to, uint4 x, u32 barrier) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(barrier)
+                 : "memory");
+}
 #endif
 
 // Weights pass through the second-level cache once; keys, values and results should stay there instead.
@@ -417,6 +437,13 @@ __device__ __forceinline__ bool barrier_passed(u32 barrier, u32 parity) {
 
 __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
     asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra WAIT;\n}"
+                 ::"r"(barrier), "r"(parity)
+                 : "memory");
+}
+
+// The same where another block of the cluster writes what it tells of.
+__device__ __forceinline__ void barrier_wait_cluster(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred p;\nWAIT:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n@!p bra WAIT;\n}"
                  ::"r"(barrier), "r"(parity)
                  : "memory");
 }

@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     __shared__ Saved saved[PRODUCT_WARPS];
     __shared__ __align__(8) u64 full[DEPTH];
     __shared__ Choice choice;
-    __shared__ __align__(8) u64 brought;
+    __shared__ __align__(8) u64 brought, heard;
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
@@ -148,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         barrier_init(shared_address(full + own), 1);
     } else if (own == PRODUCT_THREADS) {
         choice.known = p.known, barrier_init(shared_address(&cache.placed), 1), barrier_init(shared_address(&brought), 1);
+        barrier_init(shared_address(&heard), 1);
     } else if (own - DEPTH < ENTRIES) {
         Entry& e = entries[own - DEPTH];
         barrier_init(shared_address(&e.full), 1), barrier_init(shared_address(&e.empty), PRODUCT_WARPS);
@@ -155,7 +156,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     barriers_ready();
     copies_commit();
     copies_wait<0>();
-    __syncthreads();
+    // The other block of the cluster may send something as soon as it has what to send.
+    if (PAIRS) cluster_together();
+    else __syncthreads();
     if (warp >= PRODUCT_WARPS) {
         fewer_registers<32>();
         // Nothing that is fetched depends on the step before.
@@ -189,8 +192,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
             if (next.job.kind == OP_ROUTE) foresee_router(next.op.mixture, next.job.columns);
         }
         u32 launches = mine.launches;
-        Room room = {{(i8*)shared, (uint4*)(shared + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
-                     (float*)(shared + p.norm_offset), shared_address(&brought)};
+        i8* input = (i8*)shared + e.job.begin;
+        Room room = {{input, (uint4*)(input + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
+                     {(float*)(shared + p.norm_offset), shared_address(&brought)}, shared_address(&heard)};
         if ((kind >= OP_STORE && kind <= OP_LOGITS) || (MIXED && (kind == OP_EXPERTS || kind == OP_MIX))) {
             if (MIXED && kind == OP_EXPERTS) {
                 // The row is ready since the phase before.

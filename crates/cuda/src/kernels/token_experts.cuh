@@ -74,7 +74,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     }
     note(times, 4);
     normalise_8(v, scale, w);
-    if (warp < supers) store_super(v, lane, job.wide, room.x.quants + warp * SUPER, room.x.facts + warp * 8);
+    if (warp < supers) store_super<false>(v, lane, job.wide, room.x.quants + warp * SUPER, room.x.facts + warp * 8, {});
 }
 
 // One warp reads all scores and chooses; then it tells the feeder where the chosen experts' weights are.

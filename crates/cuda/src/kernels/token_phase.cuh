@@ -36,10 +36,13 @@ struct Job {
     u32 chooses;           // and whether it needs the choice at all.
     u32 whole;             // A tile has one sum per row, not one for each super-block.
     u32 phase;
-    u32 turn;              // Which of two rounds its norm comes in.
+    u32 turn;              // Which of two rounds its norm comes in, or what the other block of the cluster sends.
     u32 apart;             // From one copy of the output to the next.
     u32 waits;             // Its input is attention's result, which takes its time.
     u32 stages;            // In which its weights come.
+    u32 begin;             // Where its input stands in shared memory,
+    u32 coming;            // and how many bytes of it the other block of the cluster sends.
+    u32 padding[2];
 };
 
 // What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler

@@ -149,6 +149,7 @@ struct Room {
     float* squares;
     float* partial;
     Norm norm;
+    u32 heard;             // A barrier: what the other block of the cluster sends has come.
 };
 
 // What the end of a product needs: where, which is worked out early, and what is read again when its sums are done, since
@@ -254,8 +255,9 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     u32 end = ring.taken + job.stages;
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
-    } else if (!job.norm && job.waits) prepare_plain<ATTENDED_PAUSE>(job, input, room.x, times);  // See `settle_8`.
-    else if (!job.norm) prepare_plain<0>(job, input, room.x, times);
+    } else if (!job.norm && job.waits) prepare_plain<ATTENDED_PAUSE, false>(job, input, room.x, 0, times);  // See `settle_8`.
+    else if (PAIRS && job.coming) prepare_plain<0, true>(job, input, room.x, room.heard, times);
+    else if (!job.norm) prepare_plain<0, false>(job, input, room.x, 0, times);
 #ifdef WIDE_NORM
     else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
 #endif

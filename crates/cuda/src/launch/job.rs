@@ -78,6 +78,9 @@ pub(super) struct JobBlock {
     pub apart: u32,
     pub waits: u32,
     pub stages: u32,
+    pub begin: u32,
+    pub coming: u32,
+    pub padding: [u32; 2],
 }
 
 /// `Stretch` in `kernels/ring.cuh`.

@@ -72,6 +72,11 @@ impl KernelsOptions {
         if self.experts { 200 } else { 0 }
     }
 
+    /// Whether blocks are launched in pairs, which share the work on down's input (`kernels/token_input.cuh`).
+    pub(super) fn pairs(&self) -> bool {
+        !self.experts && self.multiprocessors.is_multiple_of(2)
+    }
+
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
     pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
@@ -103,6 +108,7 @@ impl KernelsOptions {
             Source::Token => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions(self.columns));
+                formats.push(format!("PAIRS={}", u32::from(self.pairs())));
                 formats.push(format!("ATTENDED_COPIES={}", self.attended_copies()));
                 formats.push(format!("ATTENDED_PAUSE={}", self.attended_pause()));
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));

@@ -38,6 +38,28 @@ impl TokenKernel {
     }
 }
 
+/// Where what stands in shared memory: first the input of products, or attention.
+struct Room {
+    partial_offset: usize,
+    norm_offset: usize,
+    stretches_offset: usize,
+    /// The last.
+    ring_offset: usize,
+}
+
+impl Room {
+    fn new(script: &Script) -> Room {
+        let partial_offset = (script.shared_begin() + script.input_bytes).next_multiple_of(128);
+        let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
+        let norm_offset = work.next_multiple_of(128);
+        let normed = (norm_offset + script.norm_bytes).max(partial_offset + script.normed_partial_bytes);
+        let stretches_offset = normed.next_multiple_of(128);
+        let stretches = script.phases.len() * size_of::<StretchBlock>();
+        let ring_offset = (stretches_offset + stretches).next_multiple_of(128);
+        Room { partial_offset, norm_offset, stretches_offset, ring_offset }
+    }
+}
+
 /// A list on the card, ready to be worked through any number of times.
 pub struct Program {
     device: Device,
@@ -50,11 +72,9 @@ pub struct Program {
     function: Function,
     /// Arrivals of blocks and launches, ever.
     counters: Buffer<u32>,
-    partial_offset: usize,
-    norm_offset: usize,
-    stretches_offset: usize,
-    ring_offset: usize,
+    room: Room,
     known: u32,
+    start: Start,
     shared_bytes: usize,
     /// Clock readings, when the kernel was compiled to take them.
     times: Option<Buffer<u64>>,
@@ -106,20 +126,19 @@ impl Kernels {
         script.finish();
         let (count, blocks) = (script.phases.len(), self.device.facts().multiprocessors);
         let ops: Vec<u8> = script.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
-        let (jobs, stretches): (Vec<_>, Vec<_>) = (0..blocks).flat_map(|block| script.on_block(block)).unzip();
         if !script.keeps_up(blocks) {
             return Err(Error::Unsupported("a program of a model this narrow".to_owned()));
         }
-        let partial_offset = script.input_bytes.next_multiple_of(128);
-        let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
-        let norm_offset = work.next_multiple_of(128);
-        let normed = (norm_offset + script.norm_bytes).max(partial_offset + script.normed_partial_bytes);
-        let stretches_offset = normed.next_multiple_of(128);
-        let ring_offset = (stretches_offset + count * size_of::<StretchBlock>()).next_multiple_of(128);
-        let shared_bytes = ring_offset + token.ring_bytes;
-        if shared_bytes > self.device.facts().shared_bytes - FIXED_BYTES {
+        let most = self.device.facts().shared_bytes - FIXED_BYTES - token.ring_bytes;
+        let mut room = Room::new(&script);
+        if room.ring_offset > most && script.pairs {
+            script.pairs = false;
+            room = Room::new(&script);
+        }
+        if room.ring_offset > most {
             return Err(Error::Unsupported("a program with rows this wide".to_owned()));
         }
+        let (jobs, stretches): (Vec<_>, Vec<_>) = (0..blocks).flat_map(|block| script.on_block(block)).unzip();
         let readings = count * blocks as usize * READINGS;
         Ok(Program {
             times: self.options.times.then(|| Buffer::zeroed(&self.device, readings)).transpose()?,
@@ -132,12 +151,12 @@ impl Kernels {
             device: self.device.clone(),
             function: token.function,
             counters: Buffer::zeroed(&self.device, 2)?,
-            partial_offset,
-            norm_offset,
-            stretches_offset,
-            ring_offset,
+            shared_bytes: room.ring_offset + token.ring_bytes,
+            room,
             known: script.known,
-            shared_bytes,
+            // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
+            // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.
+            start: if script.pairs { Start::Paired } else { Start::Early },
             _kept: script.kept,
             _vectors: script.vectors.into_values().collect(),
             _partial: script.partial,
@@ -167,10 +186,10 @@ impl Program {
             counters: a.at(self.counters.all()),
             times: self.times.as_ref().map_or(0, |times| a.at(times.all())),
             count: self.count as u32,
-            stretches_offset: self.stretches_offset as u32,
-            ring_offset: self.ring_offset as u32,
-            partial_offset: self.partial_offset as u32,
-            norm_offset: self.norm_offset as u32,
+            stretches_offset: self.room.stretches_offset as u32,
+            ring_offset: self.room.ring_offset as u32,
+            partial_offset: self.room.partial_offset as u32,
+            norm_offset: self.room.norm_offset as u32,
             known: self.known,
         };
         let call = Call {
@@ -179,9 +198,7 @@ impl Program {
             grid: (self.device.facts().multiprocessors, 1, 1),
             threads: (products::WARPS * 32 + FEEDERS) as u32,
             shared_bytes: self.shared_bytes,
-            // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
-            // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.
-            start: Start::Early,
+            start: self.start,
         };
         self.device.launch(call, a, &params)
     }

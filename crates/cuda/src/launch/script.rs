@@ -62,6 +62,8 @@ pub(super) struct Script {
     pub heads: HeadsBlock,
     /// Phases before the first that begins with a choice, or all.
     pub known: u32,
+    /// Whether two blocks share down's input.
+    pub pairs: bool,
 }
 
 impl Script {
@@ -82,6 +84,7 @@ impl Script {
             embed: EmbedBlock::default(),
             heads: HeadsBlock::default(),
             known: 0,
+            pairs: options.pairs(),
         }
     }
 
@@ -175,20 +178,37 @@ impl Script {
         gates.all(|phase| (0..blocks).all(|block| phase.on_block(block).0.tiles > 0))
     }
 
-    /// What all phases are for one block. Norms come one after the other, in two rounds that take turns.
+    /// Where input begins that two blocks share: behind that of gate, which one of them may still be at.
+    pub fn shared_begin(&self) -> usize {
+        if self.pairs { pack::supers(self.options.columns) * INPUT_BYTES } else { 0 }
+    }
+
+    /// How many bytes of its input in a phase a block gets from the other of its pair: it has every other super-block itself.
+    fn coming(&self, i: usize, block: u32, job: &JobBlock) -> u32 {
+        let after_gate = i > 0 && self.phases[i - 1].kind == GATE;
+        let shares = self.pairs && after_gate && job.tiles > 0 && job.supers > 1;
+        if !shares || self.phases[i].on_block(block ^ 1).0.tiles == 0 {
+            return 0;
+        }
+        (job.supers + block % 2) / 2 * INPUT_BYTES as u32
+    }
+
+    /// What all phases are for one block. Norms come one after the other, in two rounds that take turns, as does what blocks share.
     pub fn on_block(&self, block: u32) -> Vec<(JobBlock, StretchBlock)> {
-        let mut norms = 0;
+        let (mut norms, mut shared) = (0, 0);
         let numbered = self.phases.iter().enumerate().map(|(i, phase)| {
             let (job, stretch) = phase.on_block(block);
             let brought = job.norm != 0 && job.supers as usize <= products::WARPS;
-            let turn = norms % 2;
-            norms += u32::from(brought);
+            let coming = self.coming(i, block, &job);
+            let (turn, begin) = if coming > 0 { (shared % 2, self.shared_begin() as u32) } else { (norms % 2, 0) };
+            (norms, shared) = (norms + u32::from(brought), shared + u32::from(coming > 0));
             let input = match job.input {
                 0 => 0,
                 first => first + 4 * u64::from(block % phase.input.copies.max(1) * phase.input.apart),
             };
             let waits = u32::from(i > 0 && self.phases[i - 1].kind == ATTENTION);
-            (JobBlock { phase: i as u32, turn, input, apart: phase.output.apart, waits, ..job }, stretch)
+            let job = JobBlock { phase: i as u32, turn, input, apart: phase.output.apart, waits, begin, coming, ..job };
+            (job, stretch)
         });
         numbered.collect()
     }
