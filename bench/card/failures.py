@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What happens on a card when things go wrong: too long a request, KV that runs out, no memory left, a killed server.
+"""What happens on a card when things go wrong: too long a request, KV that runs out, no memory left, a killed server. And, since
+no other test has a server and a card, whether a schema holds an answer there.
 
     bench/card/failures.py FLINT MODEL [more arguments of `flint serve`]
 
@@ -55,11 +56,11 @@ class Server:
             time.sleep(0.05)
         self.url = "http://127.0.0.1:" + open(port_file).read() + "/v1/responses"
 
-    def ask(self, text, tokens=64):
+    def ask(self, question, tokens=64, **more):
         """The text of an answer and its number of tokens, or the error."""
         # Short enough to be read in one way whatever runs beside it: see `Way` in crates/model/src/cuda/rows.rs.
-        body = {"model": MODEL, "instructions": "Be brief.", "input": text, "max_output_tokens": tokens,
-                "temperature": 0, "store": False}
+        body = {"model": MODEL, "instructions": "Be brief.", "input": question, "max_output_tokens": tokens,
+                "temperature": 0, "store": False, **more}
         request = urllib.request.Request(self.url, json.dumps(body).encode(), {"content-type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -126,6 +127,18 @@ def main():
     question = "Tell a story of a lighthouse."
     plain = server.ask(question)
     report("a plain answer", "text" in plain, answer=plain)
+
+    # Masks are made while the step runs, for the likeliest token and for a sampled one; a free answer would be prose.
+    kinds = ["bug", "feature", "question"]
+    schema = {"type": "object", "properties": {"kind": {"enum": kinds}, "urgent": {"type": "boolean"}},
+              "required": ["kind", "urgent"], "additionalProperties": False}
+    held = {"text": {"format": {"type": "json_schema", "name": "ticket", "schema": schema}}}
+    answers = together(lambda: server.ask(question, **held), lambda: server.ask(question),
+                       lambda: server.ask(question, **{**held, "temperature": 1}))
+    values = [json.loads(answer.get("text") or "null") for answer in (answers[0], answers[2])]
+    right = all(value and value.keys() == {"kind", "urgent"} and value["kind"] in kinds
+                and isinstance(value["urgent"], bool) for value in values)
+    report("answers held to a schema, beside a free one", right and answers[1] == plain, answers=values)
 
     long = "word " * (3 * CONTEXT)
     answers = together(lambda: server.ask(long), lambda: server.ask(question), lambda: server.ask(question))
