@@ -214,7 +214,14 @@ fn options(definitions: &[String], architecture: &str) -> Vec<String> {
     options.push("--generate-line-info".to_owned());
     options.push("--define-macro=INFINITY=__int_as_float(0x7f800000)".to_owned());
     options.extend(definitions.iter().map(|definition| format!("--define-macro={definition}")));
+    options.extend(watched().then(|| "--define-macro=WATCHED".to_owned()));
     options
+}
+
+/// Whether `FLINT_CUDA_WATCHED` says that a tool watches every access to shared memory. Such tools put in code that needs registers
+/// where kernels have given theirs away, so none do, and the kernel that consists of that does not run (ARCHITECTURE.md).
+pub(crate) fn watched() -> bool {
+    std::env::var_os("FLINT_CUDA_WATCHED").is_some_and(|value| !value.is_empty())
 }
 
 fn compile_now(source: Source, text: &str, options: &[String], architecture: &str) -> Result<Vec<u8>, Error> {

@@ -19,7 +19,7 @@ mod visits;
 
 use crate::arguments::*;
 use crate::blocks::*;
-use crate::compile::{Source, architecture_option, compile};
+use crate::compile::{Source, architecture_option, compile, watched};
 use crate::device::{Call, Device, Function, Start, check};
 use crate::error::Error;
 use crate::memory::{Buffer, Matrix, Slice};
@@ -80,7 +80,7 @@ impl Kernels {
         let several = several::TILES.map(|tiles| (Source::Several, tiles));
         let with_floats = options.formats.iter().any(|&format| pack::is_float(format));
         let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= program::SHARED_BYTES;
-        let whole = whole && !with_floats;
+        let whole = whole && !with_floats && !watched();
         let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
         let others = others.filter(|&(source, _)| whole || source != Source::Token);
         let others = others.filter(|&(source, _)| with_floats || source != Source::Floats);

@@ -75,15 +75,20 @@ __device__ __forceinline__ u64 clock_ns() {
     return now;
 }
 
-// Registers of a warp from here on, all four of a group alike.
+// Registers of a warp from here on, all four of a group alike. Tools that watch every access put in code that needs more, so with
+// WATCHED they stay as they are.
 template <int N>
 __device__ __forceinline__ void fewer_registers() {
+#ifndef WATCHED
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+#endif
 }
 
 template <int N>
 __device__ __forceinline__ void more_registers() {
+#ifndef WATCHED
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+#endif
 }
 
 // Two halves less two others.
