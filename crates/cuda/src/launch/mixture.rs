@@ -5,7 +5,7 @@
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
 use super::phase::{Mark, Work};
-use super::script::{INPUT_BYTES, INPUT_PADDING, Script};
+use super::script::{FACTS_BYTES, INPUT_BYTES, Script};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -225,7 +225,8 @@ fn shared_bytes(blocks: u32, columns: u32, width: u32, used: u32) -> (usize, usi
     let tiles = |rows: usize, blocks: usize| rows.div_ceil(pack::TILE_ROWS).div_ceil(blocks);
     let gate = 2 * tiles(width, (blocks / used).max(1)) * supers * 16;
     let mix = used * tiles(columns, blocks) * (each + 1) * 16;
-    (supers.max(used * each) * INPUT_BYTES + INPUT_PADDING, gate.max(mix))
+    // A part has up to four super-blocks.
+    (supers.max(used * each) * INPUT_BYTES + 3 * FACTS_BYTES, gate.max(mix))
 }
 
 #[cfg(test)]

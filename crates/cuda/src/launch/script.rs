@@ -12,13 +12,15 @@ use crate::blocks::*;
 use crate::error::Error;
 use crate::memory::{Buffer, Keep};
 use crate::{Device, pack};
+use kernels::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bytes of a quantised super-block of input, with its facts.
-pub(super) const INPUT_BYTES: usize = 256 + 8 * 16;
-/// A part of a tile may have up to three super-blocks fewer than fit one; then a lane reads the facts of as many past the last.
-pub(super) const INPUT_PADDING: usize = 3 * 8 * 16;
+pub(super) const INPUT_BYTES: usize = QUANTS_BYTES + FACTS_BYTES;
+const QUANTS_BYTES: usize = 256;
+/// The facts of a super-block.
+pub(super) const FACTS_BYTES: usize = 8 * 16;
 
 /// A vector that phases hand on: floats whose lowest bits say how often it was written.
 pub(super) struct Handed {
@@ -50,6 +52,7 @@ pub(super) struct Script {
     pub input_bytes: usize,
     pub partial_bytes: usize,
     /// The same after a norm, whose weights are used up then and leave their place to the sums.
+    pub normed_input_bytes: usize,
     pub normed_partial_bytes: usize,
     /// Weights of a norm.
     pub norm_bytes: usize,
@@ -76,6 +79,7 @@ impl Script {
             attention_bytes: options.attention_bytes(),
             input_bytes: 0,
             partial_bytes: 0,
+            normed_input_bytes: 0,
             normed_partial_bytes: 0,
             norm_bytes: 0,
             vectors: HashMap::new(),
@@ -114,16 +118,28 @@ impl Script {
         if kind != LOGITS {
             output = self.write(&mut params.output, params.output_stride as usize)?;
         }
-        self.input_bytes = self.input_bytes.max(params.supers as usize * INPUT_BYTES + INPUT_PADDING);
+        let input_bytes = self.input_bytes_of(&params);
+        self.input_bytes = self.input_bytes.max(input_bytes);
         if params.norm == 0 {
             self.partial_bytes = self.partial_bytes.max(partial_bytes);
         } else {
+            self.normed_input_bytes = self.normed_input_bytes.max(input_bytes);
             self.normed_partial_bytes = self.normed_partial_bytes.max(partial_bytes);
             self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
         }
         self.kept.extend(arguments.kept);
         self.push(kind, input, output, Work::Product(params), &());
         Ok(())
+    }
+
+    /// Of a product's row, with what is read past it: a part of a tile may have fewer super-blocks than fit one, and a lane reads quants
+    /// and facts of as many as do.
+    fn input_bytes_of(&self, params: &ProductBlock) -> usize {
+        let (supers, ring) = (params.supers as usize, Ring::new(self.options.experts));
+        let formats = params.segments.iter().filter(|s| s.blocks > 0).filter_map(|s| Format::from_file_id(s.format));
+        let past = formats.map(|format| supers.next_multiple_of(ring.width(pack::chunk_bytes(format))) - supers).max();
+        let all = supers + past.unwrap_or(0);
+        (supers * QUANTS_BYTES + all * FACTS_BYTES).max(all * QUANTS_BYTES)
     }
 
     pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
@@ -180,7 +196,7 @@ impl Script {
 
     /// Where input begins that two blocks share: behind that of gate, which one of them may still be at.
     pub fn shared_begin(&self) -> usize {
-        if self.pairs { pack::supers(self.options.columns) * INPUT_BYTES } else { 0 }
+        if self.pairs { self.normed_input_bytes } else { 0 }
     }
 
     /// How many bytes of its input in a phase a block gets from the other of its pair: it has every other super-block itself.
