@@ -11,7 +11,7 @@
 //
 // The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.
 //
-// Needs compute capability 9.0 and all blocks on the card at once. There are as many as multiprocessors, one fits each, and
+// Needs compute capability 9.0 and all blocks on the card at once, two and two where they share down's input. There are as many as multiprocessors, one fits each, and
 // those of the next launch come when these have all started, so all of a launch do get there.
 
 // Ends a program without logits: the residual stream as plain floats.

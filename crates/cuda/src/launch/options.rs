@@ -72,7 +72,8 @@ impl KernelsOptions {
         if self.experts { 200 } else { 0 }
     }
 
-    /// Whether blocks are launched in pairs, which share the work on down's input (`kernels/token_input.cuh`).
+    /// Whether blocks are launched in pairs, which share the work on down's input (`kernels/token_input.cuh`). All of them must be on the
+    /// card at once; cards that have clusters have their multiprocessors in twos.
     pub(super) fn pairs(&self) -> bool {
         !self.experts && self.multiprocessors.is_multiple_of(2)
     }
