@@ -303,15 +303,16 @@ static inline void cluster_wait() {
     while (__atomic_load_n(&cluster.arrived, __ATOMIC_ACQUIRE) < all) yield();
 }
 static inline void cluster_together() { __syncthreads(), cluster_begun(), cluster_wait(); }
-static inline void cluster_store(u32 address, u32 rank, float value) {
+// The shared memory of another block is as far away as no address of this one is.
+static inline u32 cluster_address(u32 address, u32 rank) { return address + ((rank + 1) << 27); }
+static inline u32 cluster_rank(u32 to) { return (to + (1u << 26)) / (1u << 27) - 1; }
+static inline void cluster_store(u32 to, float value) {
+    u32 rank = cluster_rank(to), address = to - cluster_address(0, rank);
     u8* base = __atomic_load_n(&card.run->cluster->bases[rank], __ATOMIC_ACQUIRE);
     __atomic_store_n((u32*)(base + (int)address), __float_as_uint(value), __ATOMIC_RELAXED);
 }
-
-// The shared memory of another block is as far away as no address of this one is.
-static inline u32 cluster_address(u32 address, u32 rank) { return address + ((rank + 1) << 27); }
 UNWATCHED static void send_letter(u32 to, const u32* words, u32 bytes, u32 barrier) {
-    u32 rank = (to + (1u << 26)) / (1u << 27) - 1, away = cluster_address(0, rank);
+    u32 rank = cluster_rank(to), away = cluster_address(0, rank);
     Mailbox& box = *card.run->cluster->boxes[rank];
     if (to % bytes) fault("words for another block that are not aligned");
     for (lock(box); box.count == LETTERS_MAX; lock(box)) unlock(box), yield();

@@ -32,8 +32,8 @@ static inline void end_races() {}
 
 // The copy engine counts as a thread for each thread that asks it; those are the last of a block.
 #define ASKERS 128
-// Other blocks of the cluster are one more. They are taken to know what threads of this block had done when these last stored something for all blocks:
-// somebody did see it, or there would be nothing to send.
+// Other blocks of the cluster are one more. They are taken to know what threads of this block had done when these last stored something
+// for all blocks: somebody did see it, or there would be nothing to send.
 #define CLOCKS (THREADS_MAX + ASKERS + 16)
 #define SHADOW_WORDS (300 * 1024 / 4)
 #define SHADOW_PLACES 512
@@ -88,26 +88,30 @@ UNWATCHED static u32 others() {
     return card.run->threads + ASKERS;
 }
 
-UNWATCHED static void report(const char* what, u32 other, u32 address) {
+UNWATCHED static const char* kind_of(u32 who) {
+    return who < card.run->threads ? "thread" : who == others() ? "another block as copy" : "copy";
+}
+
+UNWATCHED static void report(u32 who, const char* what, u32 other, u32 address) {
     const Index& at = card.run->block;
-    bool is_copy = other >= card.run->threads;
+    u32 threads = card.run->threads;
     if (found++ < 10) {
-        dprintf(2, "emulated card: kernel %s, block (%u, %u, %u): thread %u %s %s %u and nothing orders the two; shared address %u, code at 0x%lx\n",
-                card.run->name, at.x, at.y, at.z, card.current->index.x, what, is_copy ? "copy" : "thread",
-                is_copy ? other - card.run->threads : other, address, (u64_host)((u8*)code - __ehdr_start));
+        dprintf(2, "emulated card: kernel %s, block (%u, %u, %u): %s %u %s %s %u and nothing orders the two; shared address %u, code at 0x%lx\n",
+                card.run->name, at.x, at.y, at.z, kind_of(who), who < threads ? who : who - threads, what, kind_of(other),
+                other < threads ? other : other - threads, address, (u64_host)((u8*)code - __ehdr_start));
     }
 }
 
 UNWATCHED static void access(u32 at, u32 thread, const Clocks& now, bool writes) {
     Word& w = words[at];
     if (w.write_clock > now.of[w.writer]) {
-        if (!writes) report("reads what is written by", w.writer, at * 4);
+        if (!writes) report(thread, "reads what is written by", w.writer, at * 4);
         else if (suspect_count < SUSPECTS) suspects[suspect_count++] = {at, ((const u32*)__start_block_shared)[at], w.writer};
     } else if (writes) {
         w.disputed = 0;
     }
     if (!writes) {
-        if (w.disputed) report("reads what two write at once, one of them", w.disputed - 1, at * 4);
+        if (w.disputed) report(thread, "reads what two write at once, one of them", w.disputed - 1, at * 4);
         u32 clock = now.of[thread];
         if (w.readers) {
             w.readers->of[thread] = clock;
@@ -121,11 +125,11 @@ UNWATCHED static void access(u32 at, u32 thread, const Clocks& now, bool writes)
     }
     if (w.readers) {
         for (u32 i = 0; i < clock_count; i++) {
-            if (w.readers->of[i] > now.of[i]) report("writes what is read by", i, at * 4);
+            if (w.readers->of[i] > now.of[i]) report(thread, "writes what is read by", i, at * 4);
         }
         free(w.readers), w.readers = 0;
     } else if (w.read_clock > now.of[w.reader]) {
-        report("writes what is read by", w.reader, at * 4);
+        report(thread, "writes what is read by", w.reader, at * 4);
     }
     w.read_clock = 0, w.write_clock = now.of[thread], w.writer = (unsigned short)thread;
 }

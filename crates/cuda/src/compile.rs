@@ -219,7 +219,7 @@ fn options(definitions: &[String], architecture: &str) -> Vec<String> {
 }
 
 /// Whether `FLINT_CUDA_WATCHED` says that a tool watches every access to shared memory. Such tools put in code that needs registers
-/// where kernels have given theirs away, so none do, and the kernel that consists of that does not run (ARCHITECTURE.md).
+/// where kernels have given theirs away, so none do, and the one-token kernel, which they cannot follow, does not run (ARCHITECTURE.md).
 pub(crate) fn watched() -> bool {
     std::env::var_os("FLINT_CUDA_WATCHED").is_some_and(|value| !value.is_empty())
 }

@@ -120,16 +120,16 @@ impl Device {
         let [first, second] = &mut attributes;
         // Cards before 9.0 know neither dependent launches nor clusters.
         let is_new = self.inner.facts.capability.0 >= 9;
+        first.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        first.value.programmaticStreamSerializationAllowed = 1;
         let count = match call.start {
-            Start::Early | Start::Clustered | Start::Paired => {
-                first.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-                first.value.programmaticStreamSerializationAllowed = 1;
+            Start::Early if is_new => 1,
+            Start::Clusters(blocks) if is_new => {
                 second.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-                let together = if call.start == Start::Paired { 2 } else { call.grid.0 };
-                second.value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: together, y: 1, z: 1 };
-                if is_new { 1 + u32::from(call.start != Start::Early) } else { 0 }
+                second.value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+                2
             }
-            Start::Plain => 0,
+            _ => 0,
         };
         let (x, y, z) = call.grid;
         let config = sys::CUlaunchConfig {
@@ -178,10 +178,8 @@ pub(crate) enum Start {
     Plain,
     /// Perhaps before the kernel before has ended; it waits by itself.
     Early,
-    /// The same, and blocks along the first dimension of the grid may read each other's shared memory.
-    Clustered,
-    /// The same for two blocks each.
-    Paired,
+    /// The same, and so many blocks along the first dimension of the grid reach each other's shared memory.
+    Clusters(u32),
 }
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.

@@ -40,6 +40,7 @@ pub use visits::visit_tiles;
 pub const PICK_ROWS_MAX: usize = 32;
 /// Unread picks of a row that the mailbox has room for.
 pub const PICK_RING: usize = 4;
+
 /// The kernels of one model on one card.
 pub struct Kernels {
     device: Device,
@@ -251,7 +252,7 @@ impl Kernels {
         }
         let start = match name {
             "random_weights" => Start::Plain,
-            "settle" => Start::Clustered,
+            "settle" => Start::Clusters(grid.0),
             _ => Start::Early,
         };
         self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)

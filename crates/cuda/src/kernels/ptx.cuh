@@ -324,18 +324,15 @@ __device__ __forceinline__ void cluster_together() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Into the shared memory of block `rank` of the cluster, at this block's `address`.
-__device__ __forceinline__ void cluster_store(u32 address, u32 rank, float value) {
-    u32 there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
-}
-
-// Where that is, for `cluster_send`.
+// Where this block's `address` is in the shared memory of block `rank` of the cluster.
 __device__ __forceinline__ u32 cluster_address(u32 address, u32 rank) {
     u32 there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
     return there;
+}
+
+__device__ __forceinline__ void cluster_store(u32 to, float value) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
 // The same, told to a barrier of that block: whoever finds it passed finds the words too.

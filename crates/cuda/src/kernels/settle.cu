@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
 #if __CUDA_ARCH__ >= 900
     // All blocks have begun; now each writes into the shared memory of all.
     cluster_wait();
-    if (own < p.supers && lane < blocks) cluster_store(shared_address(squares + own), lane, sum);
+    if (own < p.supers && lane < blocks) cluster_store(cluster_address(shared_address(squares + own), lane), sum);
     cluster_together();
     if (own >= p.supers) return;
     for (u32 i = lane; i < p.supers; i += WARP) total += squares[i];

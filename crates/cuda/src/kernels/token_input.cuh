@@ -1,4 +1,4 @@
-// How a product of `token.cu` gets its input: every block normalises and quantises the whole row for itself.
+// How a product of `token.cu` gets its input: every block normalises and quantises the whole row for itself, down's with another.
 //
 // Whoever made it once for all would hand it on a second time, and a hand-over takes longer than this.
 

@@ -5,7 +5,7 @@
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
 use super::phase::{Mark, Work};
-use super::script::{FACTS_BYTES, INPUT_BYTES, Script};
+use super::script::{Script, input_bytes};
 use super::{Kernels, KernelsOptions, products, program, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -226,7 +226,7 @@ fn shared_bytes(blocks: u32, columns: u32, width: u32, used: u32) -> (usize, usi
     let gate = 2 * tiles(width, (blocks / used).max(1)) * supers * 16;
     let mix = used * tiles(columns, blocks) * (each + 1) * 16;
     // A part has up to four super-blocks.
-    (supers.max(used * each) * INPUT_BYTES + 3 * FACTS_BYTES, gate.max(mix))
+    (input_bytes(supers.max(used * each), 3), gate.max(mix))
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl Kernels {
             known: script.known,
             // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
             // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.
-            start: if script.pairs { Start::Paired } else { Start::Early },
+            start: if script.pairs { Start::Clusters(2) } else { Start::Early },
             _kept: script.kept,
             _vectors: script.vectors.into_values().collect(),
             _partial: script.partial,

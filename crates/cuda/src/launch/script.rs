@@ -16,11 +16,16 @@ use kernels::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a quantised super-block of input, with its facts.
-pub(super) const INPUT_BYTES: usize = QUANTS_BYTES + FACTS_BYTES;
+/// Bytes of a quantised super-block of input, and of its facts.
 const QUANTS_BYTES: usize = 256;
-/// The facts of a super-block.
-pub(super) const FACTS_BYTES: usize = 8 * 16;
+const FACTS_BYTES: usize = 8 * 16;
+
+/// Of a row in shared memory, quants and then facts. A part of a tile may have fewer super-blocks than fit one, and a lane reads as many as
+/// do: so many `past` the last.
+pub(super) fn input_bytes(supers: usize, past: usize) -> usize {
+    let all = supers + past;
+    (supers * QUANTS_BYTES + all * FACTS_BYTES).max(all * QUANTS_BYTES)
+}
 
 /// A vector that phases hand on: floats whose lowest bits say how often it was written.
 pub(super) struct Handed {
@@ -118,7 +123,7 @@ impl Script {
         if kind != LOGITS {
             output = self.write(&mut params.output, params.output_stride as usize)?;
         }
-        let input_bytes = self.input_bytes_of(&params);
+        let input_bytes = input_bytes(params.supers as usize, self.past(&params));
         self.input_bytes = self.input_bytes.max(input_bytes);
         if params.norm == 0 {
             self.partial_bytes = self.partial_bytes.max(partial_bytes);
@@ -132,14 +137,11 @@ impl Script {
         Ok(())
     }
 
-    /// Of a product's row, with what is read past it: a part of a tile may have fewer super-blocks than fit one, and a lane reads quants
-    /// and facts of as many as do.
-    fn input_bytes_of(&self, params: &ProductBlock) -> usize {
+    /// Super-blocks that are read past the row of a product, in whatever format.
+    fn past(&self, params: &ProductBlock) -> usize {
         let (supers, ring) = (params.supers as usize, Ring::new(self.options.experts));
         let formats = params.segments.iter().filter(|s| s.blocks > 0).filter_map(|s| Format::from_file_id(s.format));
-        let past = formats.map(|format| supers.next_multiple_of(ring.width(pack::chunk_bytes(format))) - supers).max();
-        let all = supers + past.unwrap_or(0);
-        (supers * QUANTS_BYTES + all * FACTS_BYTES).max(all * QUANTS_BYTES)
+        formats.map(|f| supers.next_multiple_of(ring.width(pack::chunk_bytes(f))) - supers).max().unwrap_or(0)
     }
 
     pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
@@ -206,7 +208,7 @@ impl Script {
         if !shares || self.phases[i].on_block(block ^ 1).0.tiles == 0 {
             return 0;
         }
-        (job.supers + block % 2) / 2 * INPUT_BYTES as u32
+        (job.supers + block % 2) / 2 * (QUANTS_BYTES + FACTS_BYTES) as u32
     }
 
     /// What all phases are for one block. Norms come one after the other, in two rounds that take turns, as does what blocks share.
