@@ -5,6 +5,12 @@ use model::gguf::GgufError;
 /// Why a vocabulary or a template could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
+    /// The prompt has more tokens than anybody can use, so they were not counted to the end.
+    #[error("it has more than {more_than} tokens; shorten it")]
+    TooLong {
+        /// It has more than this many.
+        more_than: usize,
+    },
     /// A key is missing or has the wrong type.
     #[error(transparent)]
     Metadata(#[from] GgufError),
@@ -27,13 +33,16 @@ pub enum TextError {
     Vocabulary(String),
     /// The chat template does not parse.
     #[error("the model's chat template does not parse: {0}; use a file with a working template")]
-    TemplateSyntax(#[source] minijinja::Error),
+    TemplateSyntax(String),
     /// The template refused these messages in its own words.
     #[error("the model's chat template refuses this conversation: {0}")]
     TemplateRefused(String),
     /// The chat template fails on these messages.
     #[error("the model's chat template fails on this conversation: {0}")]
-    TemplateRender(#[source] minijinja::Error),
+    TemplateRender(String),
+    /// The chat template asks for more than any template may, or the process that runs it could not.
+    #[error("the model's chat template {0}; use a file with a working template")]
+    TemplateLimits(crate::confined::ConfinedError),
     /// The chat template is larger than any template.
     #[error("the model's chat template has {found} bytes, more than {max}; use a file with a working template")]
     TemplateTooLong {

@@ -44,6 +44,7 @@ mod vocabulary;
 
 mod answer;
 mod chat;
+pub mod confined;
 mod infill;
 mod prompt;
 

@@ -73,6 +73,12 @@ impl Tokenizer {
 
     /// The same, appended to `ids`.
     pub fn encode_into(&self, text: &[u8], special: Special, ids: &mut Vec<u32>) {
+        // Without a limit all of it is encoded.
+        let _ = self.encode_within(text, special, ids, usize::MAX);
+    }
+
+    /// The same, until `ids` holds more than `tokens_max`: then the rest is left out, and the answer is false.
+    pub fn encode_within(&self, text: &[u8], special: Special, ids: &mut Vec<u32>, tokens_max: usize) -> bool {
         let tokens = match special {
             Special::Parse => &self.parse,
             Special::Plain => &self.plain,
@@ -85,10 +91,14 @@ impl Tokenizer {
                     let text = sanitize(text);
                     for word in self.vocabulary.pre_tokenizer().words(&text) {
                         self.bpe.encode(&self.vocabulary, word, &mut scratch, ids);
+                        if ids.len() > tokens_max {
+                            return false;
+                        }
                     }
                 }
             }
         }
+        ids.len() <= tokens_max
     }
 
     /// Cuts a text at the tokens that [`Special::Parse`] finds in it.

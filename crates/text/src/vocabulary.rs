@@ -118,6 +118,11 @@ impl Vocabulary {
         &self.bytes[start as usize..end as usize]
     }
 
+    /// Bytes of the longest token: a text of more than `n` times as many has more than `n` tokens.
+    pub fn longest(&self) -> usize {
+        (0..self.len() as u32).map(|id| self.token_bytes(id).len()).max().unwrap_or(0)
+    }
+
     /// What kind of token this is.
     pub fn kind(&self, id: u32) -> TokenKind {
         self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)

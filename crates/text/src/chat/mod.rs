@@ -2,7 +2,8 @@
 //!
 //! The template is a Jinja program that comes with the model file, written for Python. [`ChatTemplate`] runs it with
 //! what Hugging Face gives templates there: Python methods on strings and lists, `raise_exception`, `strftime_now`, and
-//! a `tojson` that spaces like Python. A program from a stranger gets bounded steps and no access to anything else.
+//! a `tojson` that spaces like Python. A program from a stranger gets bounded steps and no access to anything else, and
+//! runs in a process whose memory, stack and time the system bounds.
 
 mod json;
 mod message;
@@ -13,7 +14,9 @@ use std::fmt;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context};
+use serde_json::Value as Json;
 
+use crate::confined::{Confined, ConfinedError, Conversation, Job, Purpose, Reply, Wanted};
 use crate::error::TextError;
 use crate::vocabulary::Vocabulary;
 
@@ -39,12 +42,16 @@ pub enum TemplateSource {
     ChatMl,
 }
 
-/// A compiled chat template.
+/// A compiled chat template. It runs in a process of its own wherever there can be one.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    runs: Runs,
     source: TemplateSource,
-    bos: String,
-    eos: String,
+}
+
+enum Runs {
+    Confined(Confined),
+    /// Where this program cannot start itself again.
+    Here(Box<Program>),
 }
 
 impl ChatTemplate {
@@ -59,7 +66,17 @@ impl ChatTemplate {
             id.map(|id| String::from_utf8_lossy(vocabulary.token_bytes(id)).into_owned()).unwrap_or_default()
         };
         let special = vocabulary.special();
-        Ok(ChatTemplate { environment: environment(template)?, source, bos: text(special.bos), eos: text(special.eos) })
+        let (bos, eos) = (text(special.bos), text(special.eos));
+        check_length(template)?;
+        let opening = Job::Template { text: template.to_string(), bos: bos.clone(), eos: eos.clone() };
+        let runs = match Confined::new(Purpose::Template, Some(&opening)) {
+            Some(confined) => {
+                read_reply(confined.open())?;
+                Runs::Confined(confined)
+            }
+            None => Runs::Here(Box::new(Program::new(template, bos, eos)?)),
+        };
+        Ok(ChatTemplate { runs, source })
     }
 
     /// Where the template came from.
@@ -69,26 +86,20 @@ impl ChatTemplate {
 
     /// Writes a conversation. Encode the result with [`Special::Parse`](crate::Special::Parse).
     pub fn render(&self, request: &ChatRequest<'_>) -> Result<String, TextError> {
-        let tools = match request.tools {
-            [] => Value::from(()),
-            tools => Value::from(Serde(tools)),
+        let json = |value: Result<Json, serde_json::Error>| {
+            value.map_err(|error| TextError::TemplateRender(format!("the conversation has no JSON form: {error}")))
         };
-        let fixed = context! {
-            messages => Value::from(Serde(request.messages)),
-            tools,
-            add_generation_prompt => request.add_generation_prompt,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
+        let conversation = Conversation {
+            messages: json(serde_json::to_value(request.messages))?,
+            tools: json(serde_json::to_value(request.tools))?,
+            add_generation_prompt: request.add_generation_prompt,
+            unix_seconds: request.unix_seconds,
+            variables: json(serde_json::to_value(&request.variables))?,
         };
-        let clock = match request.unix_seconds {
-            Some(now) => context! {
-                strftime_now => Value::from_function(move |format: &str| time::format(format, now)),
-            },
-            None => Value::from(()),
-        };
-        let variables = Value::from(Serde(&request.variables));
-        let template = self.environment.get_template("chat").map_err(TextError::TemplateSyntax)?;
-        template.render(context! { ..fixed, ..clock, ..variables }).map_err(render_error)
+        match &self.runs {
+            Runs::Confined(confined) => read_reply(confined.ask(&Job::Render(conversation), &Wanted::default())),
+            Runs::Here(program) => program.render(&conversation),
+        }
     }
 }
 
@@ -98,20 +109,89 @@ impl fmt::Debug for ChatTemplate {
     }
 }
 
-/// An environment that holds the template under the name `chat`, with the white-space rules Hugging Face sets.
-fn environment(template: &str) -> Result<Environment<'static>, TextError> {
+/// What a confined process says about a template.
+fn read_reply(reply: Result<Reply, ConfinedError>) -> Result<String, TextError> {
+    match reply.map_err(TextError::TemplateLimits)? {
+        Reply::Text(text) => Ok(text),
+        Reply::Syntax(error) => Err(TextError::TemplateSyntax(error)),
+        Reply::Refused(error) => Err(TextError::TemplateRefused(error)),
+        Reply::Fails(error) => Err(TextError::TemplateRender(error)),
+        Reply::Ready | Reply::Compiled { .. } | Reply::Grammar(_) => Ok(String::new()),
+    }
+}
+
+impl From<TextError> for Reply {
+    fn from(error: TextError) -> Reply {
+        match error {
+            TextError::TemplateSyntax(error) => Reply::Syntax(error),
+            TextError::TemplateRefused(error) => Reply::Refused(error),
+            TextError::TemplateRender(error) => Reply::Fails(error),
+            other => Reply::Fails(other.to_string()),
+        }
+    }
+}
+
+/// The template as a program, in whatever process runs it.
+pub(crate) struct Program {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+impl Program {
+    /// Compiles it.
+    pub(crate) fn new(template: &str, bos: String, eos: String) -> Result<Program, TextError> {
+        Ok(Program { environment: environment(template)?, bos, eos })
+    }
+
+    /// Runs it.
+    pub(crate) fn render(&self, conversation: &Conversation) -> Result<String, TextError> {
+        let tools = match &conversation.tools {
+            Json::Array(tools) if !tools.is_empty() => Value::from(Serde(tools)),
+            _ => Value::from(()),
+        };
+        let fixed = context! {
+            messages => Value::from(Serde(&conversation.messages)),
+            tools,
+            add_generation_prompt => conversation.add_generation_prompt,
+            bos_token => self.bos.as_str(),
+            eos_token => self.eos.as_str(),
+        };
+        let clock = match conversation.unix_seconds {
+            Some(now) => context! {
+                strftime_now => Value::from_function(move |format: &str| time::format(format, now)),
+            },
+            None => Value::from(()),
+        };
+        let variables = Value::from(Serde(&conversation.variables));
+        let template = self.environment.get_template("chat").map_err(unparsable)?;
+        template.render(context! { ..fixed, ..clock, ..variables }).map_err(render_error)
+    }
+}
+
+fn unparsable(error: Error) -> TextError {
+    TextError::TemplateSyntax(error.to_string())
+}
+
+fn check_length(template: &str) -> Result<(), TextError> {
     if template.len() > TEMPLATE_BYTES_MAX {
         return Err(TextError::TemplateTooLong { found: template.len(), max: TEMPLATE_BYTES_MAX });
     }
+    Ok(())
+}
+
+/// An environment that holds the template under the name `chat`, with the white-space rules Hugging Face sets.
+fn environment(template: &str) -> Result<Environment<'static>, TextError> {
+    check_length(template)?;
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.map_err(TextError::TemplateSyntax)?);
+    environment.set_syntax(syntax.map_err(unparsable)?);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_fuel(Some(STEPS_MAX));
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", |value: &Value, options: Kwargs| json::to_json(value, &options));
-    environment.add_template_owned("chat", template.to_string()).map_err(TextError::TemplateSyntax)?;
+    environment.add_template_owned("chat", template.to_string()).map_err(unparsable)?;
     Ok(environment)
 }
 
@@ -132,5 +212,5 @@ fn render_error(error: Error) -> TextError {
         }
         source = cause.source();
     }
-    TextError::TemplateRender(error)
+    TextError::TemplateRender(error.to_string())
 }

@@ -1,19 +1,22 @@
 //! From what a client asked for to grammars that matchers can start from.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use llguidance::Matcher as Parser;
 use llguidance::api::TopLevelGrammar;
+use llguidance::{Matcher as Parser, ParserFactory};
 use serde_json::{Value, json};
+use toktrie::ApproximateTokEnv;
 
 use super::cache::Cache;
-use super::environment::Environment;
+use super::environment::{self, Environment};
 use super::error::{GrammarError, said};
+use super::gate::{Gate, PLACES};
 use super::tools::{self, Callable, Fidelity, Place};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
+use crate::confined::{Confined, ConfinedError, Job, Purpose, Reply, Wanted};
 use crate::tokenizer::Tokenizer;
 
 /// Compiles grammars for one vocabulary. Built once per model, which takes a moment, and shared by all requests.
@@ -68,22 +71,81 @@ impl Grammars {
     /// Compiles a grammar, or finds it among those used last. Takes milliseconds, for large schemas more: not for
     /// threads that others wait for.
     pub fn compile(&self, source: &GrammarSource) -> Result<Grammar, GrammarError> {
+        self.compile_for(source, 0, &Wanted::default())
+    }
+
+    /// The same for one of several owners, none of whom can keep the others waiting, and as long as somebody wants it.
+    pub fn compile_for(&self, source: &GrammarSource, owner: u64, wanted: &Wanted) -> Result<Grammar, GrammarError> {
         let key = format!("{source:?}");
         if let Some(grammar) = self.cache.get(&key) {
             return Ok(grammar);
         }
         check(source)?;
+        let place = GATE.enter(owner, wanted)?;
+        // Whoever waited behind the same grammar finds it made.
+        if let Some(grammar) = self.cache.get(&key) {
+            return Ok(grammar);
+        }
+        let (bytes, slow) = tried_apart(place.index, source, wanted)?;
         let kind = thread::scope(|scope| {
             let thread = thread::Builder::new().name("grammar".to_string()).stack_size(limits::STACK_BYTES);
-            let compiling = thread.spawn_scoped(scope, || compile(&self.environment, source));
+            let compiling = thread.spawn_scoped(scope, || {
+                if slow {
+                    // On Linux a thread has a priority of its own: this one yields to everybody.
+                    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), limits::SLOW_NICE);
+                }
+                compile(&self.environment.factory, source)
+            });
             let failed = |reason: &str| invalid("the grammar", reason);
             compiling.map_err(|error| failed(&error.to_string()))?.join().map_err(|_| failed("the compiler failed"))?
         })?;
-        let weight = kind.parsers() + key.len() / 1024;
+        let weight = (kind.parsers() + key.len() / 1024).max(bytes / limits::WEIGHT_BYTES);
         let grammar = Grammar(Arc::new(Compiled { environment: self.environment.clone(), kind }));
         self.cache.insert(key, weight, grammar.clone());
         Ok(grammar)
     }
+}
+
+/// Compiling is one trade for the whole process, whatever the model.
+static GATE: LazyLock<Gate> = LazyLock::new(Gate::default);
+/// A process for each place.
+static TRIALS: LazyLock<[Option<Confined>; PLACES]> =
+    LazyLock::new(|| std::array::from_fn(|_| Confined::new(Purpose::Grammar, None)));
+
+/// Compiles a grammar in a process that can be ended, to see what it takes: the bytes, and whether it is slow. Nothing
+/// can stop the compiler once it has begun here.
+fn tried_apart(place: usize, source: &GrammarSource, wanted: &Wanted) -> Result<(usize, bool), GrammarError> {
+    let Some(trial) = &TRIALS[place] else { return Ok((0, false)) };
+    let too_much = |reason: String| GrammarError::TooMuch { what: what(source), reason };
+    match trial.ask(&Job::Grammar(source.clone()), wanted) {
+        Ok(Reply::Compiled { bytes, .. }) if bytes > limits::COMPILED_BYTES => {
+            Err(too_much(format!("takes more than {} MB of memory", limits::COMPILED_BYTES >> 20)))
+        }
+        Ok(Reply::Compiled { bytes, cpu_ms }) => Ok((bytes, cpu_ms > limits::SLOW_MS)),
+        Ok(Reply::Grammar(error)) => Err(error),
+        Ok(_) => Err(too_much("got no answer".to_string())),
+        Err(ConfinedError::Left) => Err(GrammarError::Left),
+        Err(ConfinedError::Busy) => Err(GrammarError::Busy),
+        Err(ConfinedError::Time(seconds)) => Err(too_much(format!("takes more than {seconds} s to compile"))),
+        Err(error) => Err(too_much(error.to_string())),
+    }
+}
+
+/// Compiles a grammar over the 256 bytes instead of a vocabulary: what a trial does.
+pub(crate) fn tried(source: &GrammarSource) -> Result<impl Sized, GrammarError> {
+    static BYTES: LazyLock<Result<ParserFactory, GrammarError>> =
+        LazyLock::new(|| environment::factory(&ApproximateTokEnv::single_byte_env()));
+    compile(BYTES.as_ref().map_err(Clone::clone)?, source)
+}
+
+fn what(source: &GrammarSource) -> String {
+    match source {
+        GrammarSource::JsonObject | GrammarSource::JsonSchema(_) => SCHEMA,
+        GrammarSource::Lark(_) => LARK,
+        GrammarSource::Regex(_) => REGEX,
+        GrammarSource::Tools(_) => "the grammar of all tools",
+    }
+    .to_string()
 }
 
 /// An error with what llguidance says.
@@ -126,19 +188,19 @@ fn format_of(tool: &ToolSpec) -> String {
     format!("the format of tool {:?}", tool.name)
 }
 
-fn compile(environment: &Environment, source: &GrammarSource) -> Result<Kind, GrammarError> {
-    let whole = |what: &str, grammar| Ok(Kind::Whole(Box::new(parser(environment, what, grammar)?)));
+fn compile(factory: &ParserFactory, source: &GrammarSource) -> Result<Kind, GrammarError> {
+    let whole = |what: &str, grammar| Ok(Kind::Whole(Box::new(parser(factory, what, grammar)?)));
     match source {
         GrammarSource::JsonObject => whole(SCHEMA, tools::json(&any_object(), Fidelity::Full)),
         GrammarSource::JsonSchema(schema) => whole(SCHEMA, tools::json(schema, Fidelity::Full)),
         GrammarSource::Lark(text) => whole(LARK, TopLevelGrammar::from_lark(text.clone())),
         GrammarSource::Regex(text) => whole(REGEX, tools::regex(text)),
-        GrammarSource::Tools(grammar) => compile_tools(environment, grammar),
+        GrammarSource::Tools(grammar) => compile_tools(factory, grammar),
     }
 }
 
-fn parser(environment: &Environment, what: &str, grammar: TopLevelGrammar) -> Result<Parser, GrammarError> {
-    let parser = environment.factory.create_parser(grammar).map_err(|error| invalid(what, &error.to_string()))?;
+fn parser(factory: &ParserFactory, what: &str, grammar: TopLevelGrammar) -> Result<Parser, GrammarError> {
+    let parser = factory.create_parser(grammar).map_err(|error| invalid(what, &error.to_string()))?;
     let parser = Parser::new(Ok(parser));
     // What allows nothing at all, or takes too much work, is found here and not with the first tokens of an answer.
     let mut probe = parser.clone();
@@ -160,7 +222,7 @@ fn any_object() -> Value {
     json!({ "type": "object" })
 }
 
-fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kind, GrammarError> {
+fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind, GrammarError> {
     let tools: Vec<&ToolSpec> = match grammar.mode {
         ToolMode::Lazy => grammar.tools.iter().collect(),
         ToolMode::Required if grammar.tools.is_empty() => return Err(GrammarError::NoTool),
@@ -178,10 +240,10 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
         let quoted = Value::from(tool.name.as_str()).to_string().into_bytes();
         let (part, schema) = match &tool.kind {
             ToolSpecKind::Function { parameters, strict } => {
-                let (part, schema, fidelity) = arguments(environment, tool, parameters, *strict)?;
+                let (part, schema, fidelity) = arguments(factory, tool, parameters, *strict)?;
                 (Some(part).filter(|_| lazy), Some((schema, fidelity)))
             }
-            ToolSpecKind::Custom { format } => (custom(environment, tool, format, lazy)?, None),
+            ToolSpecKind::Custom { format } => (custom(factory, tool, format, lazy)?, None),
         };
         calls.names.push(Name { quoted, custom: schema.is_none() });
         calls.parts.push(part);
@@ -202,22 +264,22 @@ fn compile_tools(environment: &Environment, grammar: &ToolGrammar) -> Result<Kin
     let many = grammar.parallel && grammar.mode == ToolMode::Required;
     let place = if many { Place::Many } else { Place::One };
     let what = "the grammar of all tools";
-    let first = Box::new(parser(environment, what, tools::calls(&callable, place))?);
+    let first = Box::new(parser(factory, what, tools::calls(&callable, place))?);
     let after_text = many && schemas.contains(&None);
-    let more = after_text.then(|| parser(environment, what, tools::calls(&callable, Place::More))).transpose()?;
+    let more = after_text.then(|| parser(factory, what, tools::calls(&callable, Place::More))).transpose()?;
     Ok(Kind::Required { first, more: more.map(Box::new), calls })
 }
 
 /// The grammar of a function's arguments and the schema that it follows: the given one as far as possible.
 fn arguments(
-    environment: &Environment,
+    factory: &ParserFactory,
     tool: &ToolSpec,
     parameters: &Value,
     strict: bool,
 ) -> Result<(Parser, Value, Fidelity), GrammarError> {
     let what = schema_of(tool);
     let held = |schema: Value, fidelity| {
-        Ok((parser(environment, &what, tools::held_arguments(&schema, fidelity))?, schema, fidelity))
+        Ok((parser(factory, &what, tools::held_arguments(&schema, fidelity))?, schema, fidelity))
     };
     let schema = tools::arguments_schema(parameters).map_err(|reason| invalid(&what, &reason));
     let full = schema.clone().and_then(|schema| held(schema, Fidelity::Full));
@@ -230,7 +292,7 @@ fn arguments(
 
 /// The grammar of a custom tool's text. Where the model may just talk, any text needs none.
 fn custom(
-    environment: &Environment,
+    factory: &ParserFactory,
     tool: &ToolSpec,
     format: &CustomFormat,
     lazy: bool,
@@ -241,5 +303,5 @@ fn custom(
         CustomFormat::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
         CustomFormat::Regex(text) => tools::regex(text),
     };
-    parser(environment, &format_of(tool), grammar).map(Some)
+    parser(factory, &format_of(tool), grammar).map(Some)
 }

@@ -59,11 +59,7 @@ impl Environment {
             .map(|from| (from + 1..=CLOSE.len()).filter_map(|to| trie.token_id_at_bytes(&CLOSE[from..to])).collect())
             .collect();
         let tokens: TokEnv = Arc::new(Tokens { tokenizer: tokenizer.clone(), trie });
-        let capabilities = InferenceCapabilities { ff_tokens: true, ..Default::default() };
-        let mut factory = ParserFactory::new(&tokens, capabilities, &SlicedBiasComputer::json_slices())
-            .map_err(|error| GrammarError::Vocabulary(error.to_string()))?;
-        factory.quiet();
-        *factory.limits_mut() = limits::parser();
+        let factory = factory(&tokens)?;
         Ok(Environment { tokenizer: tokenizer.clone(), factory, words, usable, stops, bytes, closers })
     }
 
@@ -94,6 +90,16 @@ impl Environment {
     pub fn allow_closers(&self, from: usize, mask: &mut [u32]) {
         self.closers[from].iter().for_each(|&id| allow(mask, id));
     }
+}
+
+/// What makes parsers over these tokens, within our limits.
+pub(super) fn factory(tokens: &TokEnv) -> Result<ParserFactory, GrammarError> {
+    let capabilities = InferenceCapabilities { ff_tokens: true, ..Default::default() };
+    let mut factory = ParserFactory::new(tokens, capabilities, &SlicedBiasComputer::json_slices())
+        .map_err(|error| GrammarError::Vocabulary(error.to_string()))?;
+    factory.quiet();
+    *factory.limits_mut() = limits::parser();
+    Ok(factory)
 }
 
 /// The text of a token; none for tokens that stand for no text.

@@ -1,7 +1,7 @@
 //! Why a grammar cannot be used, in words that a client can act on.
 
 /// Why a grammar could not be compiled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 pub enum GrammarError {
     /// The model's vocabulary cannot be used with grammars.
     #[error("this model cannot follow grammars: {0}; choose another model or send no grammar")]
@@ -43,6 +43,20 @@ pub enum GrammarError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It takes too much time or memory to compile, or the process that tries it could not.
+    #[error("{what} {reason}; make it simpler")]
+    TooMuch {
+        /// Which one.
+        what: String,
+        /// Of what.
+        reason: String,
+    },
+    /// Others are being compiled.
+    #[error("too many grammars are being compiled; try again in a moment")]
+    Busy,
+    /// Nobody waits for it any more.
+    #[error("the client left before its grammar was compiled")]
+    Left,
     /// All tools together take too long to compile.
     #[error("the tools take more than {seconds} s to compile; send fewer, or simpler schemas")]
     TooSlow {

@@ -26,6 +26,13 @@ const TOOLS: usize = 512;
 pub(super) const STACK_BYTES: usize = 64 << 20;
 /// Compiled grammars to keep. A unit of weight is a parser (165 kB for the arguments of a usual tool) or 1 KiB of source.
 pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 2048 };
+/// A unit of weight in bytes, for grammars whose size is known.
+pub(super) const WEIGHT_BYTES: usize = 165 << 10;
+/// Memory of one compiled grammar.
+pub(super) const COMPILED_BYTES: usize = 96 << 20;
+/// What takes longer than this to compile yields to all other work, by so much.
+pub(super) const SLOW_MS: u64 = 50;
+pub(super) const SLOW_NICE: i32 = 15;
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 

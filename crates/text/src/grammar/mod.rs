@@ -15,19 +15,23 @@ mod cache;
 mod environment;
 mod error;
 mod formats;
+mod gate;
 mod limits;
 mod tools;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use compile::Grammars;
+pub(crate) use compile::tried;
 pub use error::GrammarError;
+pub use gate::WAITING_MAX;
 pub use matcher::Matcher;
 
 /// What an answer, or a part of it, must look like.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum GrammarSource {
     /// Any JSON object.
     JsonObject,
@@ -42,7 +46,7 @@ pub enum GrammarSource {
 }
 
 /// The tools of a request and what the client said about calling them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolGrammar {
     /// All tools the model was told of.
     pub tools: Vec<ToolSpec>,
@@ -53,7 +57,7 @@ pub struct ToolGrammar {
 }
 
 /// Who decides whether and which tool is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Eq)]
 pub enum ToolMode {
     /// The model decides; only a call it begins is held to its schema.
     Lazy,
@@ -64,7 +68,7 @@ pub enum ToolMode {
 }
 
 /// One tool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     /// Its name, as the model writes it.
     pub name: String,
@@ -73,7 +77,7 @@ pub struct ToolSpec {
 }
 
 /// What a call of a tool holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToolSpecKind {
     /// A JSON object.
     Function {
@@ -91,7 +95,7 @@ pub enum ToolSpecKind {
 }
 
 /// What the text of a custom tool looks like.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Eq)]
 pub enum CustomFormat {
     /// Anything.
     Text,

@@ -28,6 +28,9 @@ use guard::{Guard, Span};
 /// about 1 MiB.
 const CACHE_BYTES_MAX: usize = 16 << 20;
 
+/// A prompt that is too long is counted up to so many times what it may have, so that its error can name the number.
+const COUNTED: usize = 4;
+
 /// Writes prompts for one model. Share it between threads; the lock inside is never held while text is encoded.
 #[derive(Debug)]
 pub struct PromptWriter {
@@ -36,6 +39,9 @@ pub struct PromptWriter {
     segments: Mutex<Segments>,
     /// What follows an answer does not depend on what came before it.
     appends: bool,
+    /// Most tokens that a prompt is of use with, and the most bytes that can become as many.
+    tokens_max: usize,
+    bytes_max: usize,
 }
 
 /// A prompt.
@@ -51,8 +57,35 @@ impl PromptWriter {
     /// A writer with nothing remembered yet.
     pub fn new(tokenizer: Arc<Tokenizer>, template: ChatTemplate) -> Self {
         let segments = || Mutex::new(Segments::new(CACHE_BYTES_MAX));
-        let tried = PromptWriter { tokenizer, template, segments: segments(), appends: false };
+        let tried = PromptWriter {
+            tokenizer,
+            template,
+            segments: segments(),
+            appends: false,
+            tokens_max: usize::MAX,
+            bytes_max: usize::MAX,
+        };
         PromptWriter { appends: tried.tries_to_append(), segments: segments(), ..tried }
+    }
+
+    /// The same for a model that reads at most `tokens_max` tokens: a prompt that is far longer is given up early with
+    /// [`TextError::TooLong`], so that it costs no more than one that fits.
+    pub fn within(self, tokens_max: usize) -> Self {
+        let bytes_max = tokens_max.saturating_mul(self.tokenizer.vocabulary().longest().max(1));
+        PromptWriter { tokens_max, bytes_max, ..self }
+    }
+
+    /// Appends the tokens of a text.
+    fn append(&self, text: &[u8], tokens: &mut Vec<u32>) -> Result<(), TextError> {
+        if text.len() > self.bytes_max {
+            return Err(TextError::TooLong { more_than: self.tokens_max });
+        }
+        let more_than = self.tokens_max.saturating_mul(COUNTED);
+        if self.tokenizer.encode_within(text, Special::Plain, tokens, more_than) {
+            Ok(())
+        } else {
+            Err(TextError::TooLong { more_than })
+        }
     }
 
     /// What to append to a prompt and its answer so that the conversation goes on with these messages; `None` for a
@@ -74,7 +107,7 @@ impl PromptWriter {
         let mut written = Written { tokens: Vec::new(), encoded_bytes: 0 };
         for span in &spans[last + 1..] {
             if let Span::Text(text) = span {
-                self.write_text(text, &guard, &mut written);
+                self.write_text(text, &guard, &mut written)?;
             }
         }
         Ok(written)
@@ -107,7 +140,7 @@ impl PromptWriter {
         for span in guard.spans(&rendered, request.messages) {
             match span {
                 Span::Raw(tokens) => written.tokens.extend_from_slice(tokens),
-                Span::Text(text) => self.write_text(text, &guard, &mut written),
+                Span::Text(text) => self.write_text(text, &guard, &mut written)?,
             }
         }
         let vocabulary = self.tokenizer.vocabulary();
@@ -120,6 +153,10 @@ impl PromptWriter {
     }
 
     fn render(&self, request: &ChatRequest<'_>) -> Result<(Guard, String), TextError> {
+        // Before the template sees it: what cannot fit need not be rendered.
+        if request.messages.iter().map(size).sum::<usize>() > self.bytes_max {
+            return Err(TextError::TooLong { more_than: self.tokens_max });
+        }
         let guard = Guard::new(self.tokenizer.control(), request)?;
         let rendered = match guard.guarded() {
             Some(guarded) => self.template.render(&guarded.request(request))?,
@@ -130,30 +167,42 @@ impl PromptWriter {
     }
 
     /// Appends text of the template with the texts in it. Special tokens are the template's: those of others are broken.
-    fn write_text(&self, text: &str, guard: &Guard, written: &mut Written) {
+    fn write_text(&self, text: &str, guard: &Guard, written: &mut Written) -> Result<(), TextError> {
         for piece in self.tokenizer.pieces(text) {
             match piece {
                 Piece::Token(id) => written.tokens.push(id),
-                Piece::Text(text) => self.write_segment(&guard.unmarked(text), written),
+                Piece::Text(text) => self.write_segment(&guard.unmarked(text), written)?,
+            }
+            let more_than = self.tokens_max.saturating_mul(COUNTED);
+            if written.tokens.len() > more_than {
+                return Err(TextError::TooLong { more_than });
             }
         }
+        Ok(())
     }
 
-    fn write_segment(&self, text: &[u8], written: &mut Written) {
+    fn write_segment(&self, text: &[u8], written: &mut Written) -> Result<(), TextError> {
         if let Some(ids) = self.segments().get(text) {
             written.tokens.extend_from_slice(&ids);
-            return;
+            return Ok(());
         }
-        let ids = self.tokenizer.encode(text, Special::Plain);
+        let mut ids = Vec::with_capacity((text.len() / 3).min(self.tokens_max));
+        self.append(text, &mut ids)?;
         written.tokens.extend_from_slice(&ids);
         written.encoded_bytes += text.len();
         self.segments().put(text, &ids);
+        Ok(())
     }
 
     fn segments(&self) -> MutexGuard<'_, Segments> {
         // A panic while the lock is held can at worst leave a segment out of its books; the ids stay right.
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Bytes of a message that become tokens of the prompt, at least: templates leave out much of what the assistant said.
+fn size(message: &Message) -> usize {
+    if message.role == "assistant" { 0 } else { message.content.len() }
 }
 
 /// An answer that comes as tokens; which ones does not matter where only what follows is used.
