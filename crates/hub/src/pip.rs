@@ -5,6 +5,9 @@
 //! its leftovers are ours to delete, and no other disk fills up. Only ready-made wheels are accepted: a source package
 //! would run its build script.
 //!
+//! Nothing of the folder worked in takes part: the program is found outside of it, starts in the root of the file system, Python in
+//! isolated mode (it would import `./pip` otherwise), and its environment is a list of names without what points there.
+//!
 //! A child that outlives a killed pull writes into a directory that the next pull has deleted, and fails there.
 
 use std::ffi::OsString;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::disk;
 use crate::error::{Error, SourceError};
+use crate::pull::PullOptions;
 
 /// Longest silence before an installer is stopped. It retries by itself well within this.
 const STALL_LIMIT: Duration = Duration::from_secs(300);
@@ -22,10 +26,40 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How much of the end of its output goes into an error.
 const OUTPUT_BYTES_MAX: usize = 600;
 
+/// How this user reaches package indexes: what pip and uv are told by their environment.
+const INDEX_VARIABLES: &[&str] = &[
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_NO_INDEX",
+    "PIP_FIND_LINKS",
+    "PIP_TRUSTED_HOST",
+    "PIP_CERT",
+    "PIP_CLIENT_CERT",
+    "PIP_PROXY",
+    "PIP_CONFIG_FILE",
+    "PIP_DEFAULT_TIMEOUT",
+    "PIP_TIMEOUT",
+    "PIP_RETRIES",
+    "UV_INDEX",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_NO_INDEX",
+    "UV_FIND_LINKS",
+    "UV_INSECURE_HOST",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_CONFIG_FILE",
+    "UV_HTTP_TIMEOUT",
+];
+
 /// An installer that answered.
 pub(crate) struct Installer {
     kind: Kind,
+    /// The program, by its whole path, and its first arguments.
     command: Vec<OsString>,
+    /// Folders that may have no part in it.
+    never: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,24 +78,33 @@ pub(crate) enum Delivered {
 }
 
 /// The command of the installer that a pull would use: the one given, else the first that answers.
-pub fn installer_name(given: Option<&Path>) -> Option<String> {
-    Installer::find(given).ok().map(|installer| shown(&installer.command))
+pub fn installer_name(options: &PullOptions) -> Option<String> {
+    Installer::find(options).ok().map(|installer| shown(&installer.command))
 }
 
 impl Installer {
     /// The first installer that answers: the one given, else pip in its usual guises, else uv.
-    pub(crate) fn find(given: Option<&Path>) -> Result<Installer, SourceError> {
-        let candidates: Vec<(Kind, Vec<OsString>)> = match given {
-            Some(path) => vec![(Kind::Pip, vec![path.into()])],
+    pub(crate) fn find(options: &PullOptions) -> Result<Installer, SourceError> {
+        let candidates: Vec<(Kind, Vec<OsString>)> = match &options.pip {
+            // A name is looked for like the others; a path is from where the user is.
+            Some(path) if path.components().count() > 1 => {
+                vec![(Kind::Pip, vec![std::path::absolute(path).unwrap_or_else(|_| path.clone()).into()])]
+            }
+            Some(name) => vec![(Kind::Pip, vec![name.into()])],
             None => vec![
-                (Kind::Pip, vec!["python3".into(), "-m".into(), "pip".into()]),
+                (Kind::Pip, vec!["python3".into(), "-I".into(), "-m".into(), "pip".into()]),
                 (Kind::Uv, vec!["uv".into()]),
                 (Kind::Pip, vec!["pip3".into()]),
                 (Kind::Pip, vec!["pip".into()]),
             ],
         };
         let tried = candidates.iter().map(|(_, command)| shown(command)).collect::<Vec<_>>().join(", ");
-        let mut installers = candidates.into_iter().map(|(kind, command)| Installer { kind, command });
+        let mut installers = candidates.into_iter().filter_map(|(kind, mut command)| {
+            // One that the user names may be anywhere.
+            let never: &[PathBuf] = if options.pip.is_some() { &[] } else { &options.never };
+            command[0] = boundary::program::find(&command[0], never)?.into();
+            Some(Installer { kind, command, never: options.never.clone() })
+        });
         installers.find(Installer::answers).ok_or(SourceError::NoInstaller { tried })
     }
 
@@ -73,6 +116,7 @@ impl Installer {
         directory: &Path,
         mut watch: impl FnMut(u64) -> bool,
     ) -> Result<Option<Delivered>, SourceError> {
+        let directory = &std::path::absolute(directory).map_err(Error::io("find", directory))?;
         let (out, temporary, log) = (directory.join("out"), directory.join("tmp"), directory.join("log"));
         disk::create_dir(&out)?;
         disk::create_dir(&temporary)?;
@@ -99,7 +143,11 @@ impl Installer {
 
     fn base(&self) -> Command {
         let (program, arguments) = self.command.split_first().expect("a command has a program");
-        let mut command = Command::new(program);
+        // Where pip and uv look for settings and environments of a project there is none above the root.
+        const NOWHERE: &str = "/";
+        let also = [INDEX_VARIABLES, boundary::program::NETWORK].concat();
+        let mut command =
+            boundary::program::command_outside(Path::new(program), Path::new(NOWHERE), &also, &self.never);
         command.args(arguments);
         command
     }

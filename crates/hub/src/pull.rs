@@ -12,7 +12,7 @@ use crate::lock::Lock;
 use crate::progress::{Event, Progress};
 use crate::store::Store;
 use crate::verify::{self, Depth};
-use crate::{huggingface, packages};
+use crate::{huggingface, packages, pins};
 
 /// Free space to leave to everybody else on the disk.
 const DISK_RESERVE_BYTES: u64 = 64 << 20;
@@ -24,6 +24,8 @@ pub struct PullOptions {
     pub offline: bool,
     /// The pip to run instead of the one that would be found.
     pub pip: Option<PathBuf>,
+    /// Folders that may have no part in what is run: the repository worked in, which others wrote.
+    pub never: Vec<PathBuf>,
     /// Where Hugging Face is, instead of its usual address.
     pub huggingface_endpoint: Option<String>,
     /// Tells the free bytes of the disk that holds a directory.
@@ -36,6 +38,7 @@ impl PullOptions {
         PullOptions {
             offline: false,
             pip: std::env::var_os("FLINT_PIP").map(PathBuf::from),
+            never: boundary::program::current_workspace(),
             huggingface_endpoint: std::env::var("HF_ENDPOINT").ok(),
             free_bytes: disk::free_bytes,
         }
@@ -45,6 +48,8 @@ impl PullOptions {
 /// What a source needs to do its work.
 pub(crate) struct Job<'a> {
     pub(crate) entry: &'a Entry,
+    /// The digest of the file that was fetched before, on this machine.
+    pub(crate) remembered: Option<String>,
     /// The source in words, for the events.
     pub(crate) source: &'a str,
     /// The directory this source may use as it likes; it survives a kill.
@@ -97,18 +102,21 @@ impl Store {
 
     fn fetch(&self, entry: &Entry, options: &PullOptions, progress: &mut dyn Progress) -> Result<Fetched, Error> {
         let mut attempts = Vec::new();
+        let remembered = pins::remembered(self, entry)?;
         for (index, source) in entry.sources.iter().enumerate() {
             let described = source.to_string();
             let staging = self.staging(entry).join(format!("source-{}", index + 1));
             disk::create_dir(&staging)?;
-            let mut job = Job { entry, source: &described, staging: &staging, options, progress: &mut *progress };
+            let remembered = remembered.clone();
+            let progress = &mut *progress;
+            let mut job = Job { entry, remembered, source: &described, staging: &staging, options, progress };
             match job.run(source) {
                 Ok(fetched) => return Ok(fetched),
                 // A full disk is full for every source; saying so once is clearer.
                 Err(SourceError::Local(error @ Error::DiskFull { .. })) => return Err(error),
                 Err(why) => {
                     progress.event(Event::SourceFailed { source: &described, why: &why });
-                    if matches!(why, SourceError::Mismatch { .. }) {
+                    if matches!(why, SourceError::Mismatch { .. } | SourceError::Changed { .. }) {
                         disk::remove(&staging)?;
                     }
                     attempts.push(Attempt { source: described, why });
@@ -122,6 +130,7 @@ impl Store {
     fn install(&self, entry: &Entry, fetched: &Fetched) -> Result<PathBuf, Error> {
         let path = self.model_path(entry);
         disk::create_dir(&self.root().join("models"))?;
+        pins::remember(self, entry, &fetched.sha256)?;
         verify::record(&fetched.path, &path, &fetched.sha256)?;
         disk::publish(&fetched.path, &path)?;
         self.clear_staging(entry);
@@ -156,8 +165,14 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Compares what arrived with what the catalogue knows.
+    /// Compares what arrived, or is announced, with what the catalogue knows and with what was fetched before.
     pub(crate) fn compare(&self, bytes: u64, sha256: &str) -> Result<(), SourceError> {
+        if let (None, Some(remembered)) = (&self.entry.sha256, &self.remembered)
+            && remembered != sha256
+        {
+            let (name, got) = (self.entry.name.clone(), sha256.to_owned());
+            return Err(SourceError::Changed { name, got, remembered: remembered.clone() });
+        }
         let mismatch = |what, got: String, expected: String| Err(SourceError::Mismatch { what, got, expected });
         match (self.entry.bytes, &self.entry.sha256) {
             (Some(expected), _) if expected != bytes => mismatch("bytes", bytes.to_string(), expected.to_string()),

@@ -120,6 +120,37 @@ fn takes_the_hubs_digest_where_the_catalogue_has_none() {
     assert!(text.contains(&format!("and should be {digest}")), "{text}");
 }
 
+/// Trust on first use: what a source published once is what it must publish later, even after the file was removed.
+#[test]
+fn a_file_that_was_replaced_at_its_source_is_refused_until_the_user_forgets_the_old_one() {
+    let fixture = Fixture::new();
+    fixture.write_catalogue(SOURCE, "unknown");
+    let text = std::fs::read_to_string(fixture.path("catalogue.toml")).unwrap();
+    let without: Vec<&str> =
+        text.lines().filter(|line| !line.contains("sha256 =") && !line.contains("bytes =")).collect();
+    std::fs::write(fixture.path("catalogue.toml"), without.join("\n")).unwrap();
+    let store = fixture.store();
+    let mut other = fixture.model.clone();
+    other[9] ^= 1;
+    let (first, second) = (sha256(&fixture.model), sha256(&other));
+    let server = Server::start(fixture.model.clone(), first.clone(), usize::MAX);
+    let replaced = Server::start(other.clone(), second.clone(), usize::MAX);
+    store.pull(entry(&store), &server.options(&fixture), &mut Silent).unwrap();
+    store.remove(entry(&store)).unwrap();
+    let text = store.pull(entry(&store), &replaced.options(&fixture), &mut Silent).unwrap_err().to_string();
+    assert!(text.contains(&first) && text.contains(&second) && text.contains("rm --forget tiny"), "{text}");
+    assert_eq!(replaced.ranges.lock().unwrap().len(), 1, "nothing of it is fetched");
+    store.pull(entry(&store), &server.options(&fixture), &mut Silent).unwrap();
+    store.remove(entry(&store)).unwrap();
+    assert!(store.forget(entry(&store)).unwrap() && !store.forget(entry(&store)).unwrap());
+    let path = store.pull(entry(&store), &replaced.options(&fixture), &mut Silent).unwrap();
+    assert!(std::fs::read(path).unwrap() == other);
+    std::fs::write(fixture.path("store/pins.json"), "[").unwrap();
+    store.remove(entry(&store)).unwrap();
+    let text = store.pull(entry(&store), &replaced.options(&fixture), &mut Silent).unwrap_err().to_string();
+    assert!(text.contains("pins.json") && text.contains("move it away"), "{text}");
+}
+
 #[test]
 fn another_file_is_refused_before_it_is_fetched() {
     let fixture = Fixture::new();
