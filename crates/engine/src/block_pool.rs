@@ -32,12 +32,21 @@ pub struct BlockTable {
     committed: usize,
     /// Set when a chain hash collided: the rest of this sequence is computed but not cached.
     uncachable: bool,
+    /// Whose it is: the tree it grows in.
+    owner: u64,
+    /// Whether what it adds to the tree stays in memory.
+    private: bool,
 }
 
 impl BlockTable {
     /// Block ids in position order, as a step wants them.
     pub fn blocks(&self) -> &[u32] {
         &self.blocks
+    }
+
+    /// What the block at `index` continues.
+    fn parent(&self, index: usize) -> Parent {
+        index.checked_sub(1).map_or(Parent::Root(self.owner), |before| Parent::Block(self.blocks[before]))
     }
 
     /// Tokens whose KV is in shared, immutable blocks.
@@ -57,7 +66,7 @@ struct Block {
 
 #[derive(Debug)]
 struct Node {
-    parent: Option<u32>,
+    parent: Parent,
     /// How many ancestors it has.
     depth: u32,
     chain: Key,
@@ -65,6 +74,16 @@ struct Node {
     children: Vec<u32>,
     /// Key in the pool's map of unsaved blocks while it is in there.
     unsaved: Option<u64>,
+    /// Computed for sequences only whose KV stays in memory.
+    private: bool,
+}
+
+/// What a block of the tree continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parent {
+    /// The empty prefix of an owner: trees of different owners share nothing, so nobody finds what another computed.
+    Root(u64),
+    Block(u32),
 }
 
 /// All KV blocks of a backend.
@@ -72,8 +91,8 @@ struct Node {
 pub struct BlockPool {
     blocks: Vec<Block>,
     free: Vec<u32>,
-    /// Children of the empty prefix.
-    roots: Vec<u32>,
+    /// Children of the empty prefix, by owner; an owner without any has no entry.
+    roots: HashMap<u64, Vec<u32>>,
     by_chain: HashMap<Key, u32>,
     /// Blocks of the tree in the order they were last let go, with when. An entry counts only while its block is
     /// unreferenced and was not used again since: so letting go and taking up again cost no search.
@@ -102,7 +121,7 @@ impl BlockPool {
         Self {
             blocks: (0..count).map(|_| Block::default()).collect(),
             free: (0..count as u32).rev().collect(),
-            roots: Vec::new(),
+            roots: HashMap::new(),
             by_chain: HashMap::new(),
             idle: VecDeque::new(),
             idle_count: 0,
@@ -124,11 +143,16 @@ impl BlockPool {
         BlockCounts { used: self.blocks.len() - cached - free, cached, free }
     }
 
-    /// What is cached of `tokens`, leaving at least one token to compute. Changes nothing.
+    /// What is cached of `tokens` for whoever has no owner.
     pub fn lookup(&self, tokens: &[u32]) -> Prefix {
+        self.lookup_of(0, tokens)
+    }
+
+    /// What is cached of an owner's `tokens`, leaving at least one token to compute. Changes nothing.
+    pub fn lookup_of(&self, owner: u64, tokens: &[u32]) -> Prefix {
         let usable = &tokens[..tokens.len().saturating_sub(1)];
-        let mut prefix = Prefix::default();
-        let mut parent = None;
+        let mut prefix = Prefix { owner, ..Prefix::default() };
+        let mut parent = Parent::Root(owner);
         for run in usable.chunks_exact(BLOCK) {
             let Some(block) = self.find(parent, run) else {
                 break;
@@ -136,7 +160,7 @@ impl BlockPool {
             prefix.blocks += 1;
             prefix.path.push(block);
             prefix.idle_blocks += usize::from(self.block(block).references == 0);
-            parent = Some(block);
+            parent = Parent::Block(block);
         }
         let rest = &usable[prefix.blocks * BLOCK..];
         let closest = self
@@ -156,12 +180,17 @@ impl BlockPool {
 
     /// References what is cached of `tokens`. The copy, if any, must be made before the pool is used again.
     pub fn acquire(&mut self, tokens: &[u32]) -> (BlockTable, Prefix, Option<BlockCopy>) {
-        self.acquire_prefix(self.lookup(tokens))
+        self.acquire_prefix(self.lookup(tokens), false)
     }
 
-    /// References what a lookup found; nothing else may have used the pool in between.
-    pub(crate) fn acquire_prefix(&mut self, mut prefix: Prefix) -> (BlockTable, Prefix, Option<BlockCopy>) {
-        let mut table = self.acquire_full(&prefix);
+    /// References what a lookup found; nothing else may have used the pool in between. What a `private` table adds is
+    /// never handed out to be saved, unless one that is not private comes to need it.
+    pub(crate) fn acquire_prefix(
+        &mut self,
+        mut prefix: Prefix,
+        private: bool,
+    ) -> (BlockTable, Prefix, Option<BlockCopy>) {
+        let mut table = self.acquire_full(&prefix, private);
         let copy = prefix.partial.and_then(|(from, _)| {
             // Referenced while the copy's target is found, so that the search cannot evict its own source.
             self.reference(from);
@@ -177,9 +206,15 @@ impl BlockPool {
     }
 
     /// References the whole blocks that a lookup just found.
-    pub(crate) fn acquire_full(&mut self, prefix: &Prefix) -> BlockTable {
-        prefix.path.iter().for_each(|&block| self.reference(block));
-        BlockTable { blocks: prefix.path.clone(), committed: prefix.path.len(), uncachable: false }
+    pub(crate) fn acquire_full(&mut self, prefix: &Prefix, private: bool) -> BlockTable {
+        for &block in &prefix.path {
+            self.reference(block);
+            if !private {
+                self.publish(block);
+            }
+        }
+        let (blocks, committed) = (prefix.path.clone(), prefix.path.len());
+        BlockTable { blocks, committed, uncachable: false, owner: prefix.owner, private }
     }
 
     /// Makes the table cover `tokens` positions. False when no block is left; what was added stays.
@@ -202,11 +237,14 @@ impl BlockPool {
             if table.uncachable {
                 return;
             }
-            let parent = index.checked_sub(1).map(|i| table.blocks[i]);
+            let parent = table.parent(index);
             let own = table.blocks[index];
             match self.find(parent, run) {
                 Some(shared) => {
                     self.reference(shared);
+                    if !table.private {
+                        self.publish(shared);
+                    }
                     table.blocks[index] = shared;
                     self.unreference(own);
                 }
@@ -214,7 +252,7 @@ impl BlockPool {
                     table.uncachable = true;
                     return;
                 }
-                None => self.insert(own, parent, run),
+                None => self.insert(own, parent, run, table.private),
             }
             table.committed += 1;
         }
@@ -235,14 +273,14 @@ impl BlockPool {
 
     /// Puts a half-full last block in the tree unless the tree already holds its tokens.
     fn keep_tail(&mut self, table: &BlockTable, tail: &[u32]) {
-        let parent = table.committed.checked_sub(1).map(|i| table.blocks[i]);
+        let parent = table.parent(table.committed);
         if self.children(parent).iter().any(|&child| self.node(child).tokens.starts_with(tail)) {
             return;
         }
-        self.insert(table.blocks[table.committed], parent, tail);
+        self.insert(table.blocks[table.committed], parent, tail, table.private);
     }
 
-    fn insert(&mut self, block: u32, parent: Option<u32>, tokens: &[u32]) {
+    fn insert(&mut self, block: u32, parent: Parent, tokens: &[u32], private: bool) {
         let chain = self.chain(parent, tokens);
         // A half-full sibling that the new block continues holds nothing more: drop it.
         let covered = self.children(parent).iter().copied().find(|&child| {
@@ -256,9 +294,12 @@ impl BlockPool {
         if tokens.len() == BLOCK {
             self.by_chain.insert(chain, block);
         }
-        let depth = parent.map_or(0, |parent| self.node(parent).depth + 1);
-        let unsaved = self.note_entry(block, tokens);
-        let node = Node { parent, depth, chain, tokens: tokens.to_vec(), children: Vec::new(), unsaved };
+        let depth = match parent {
+            Parent::Root(_) => 0,
+            Parent::Block(parent) => self.node(parent).depth + 1,
+        };
+        let unsaved = if private { None } else { self.note_entry(block, tokens) };
+        let node = Node { parent, depth, chain, tokens: tokens.to_vec(), children: Vec::new(), unsaved, private };
         let slot = &mut self.blocks[block as usize];
         assert!(slot.node.is_none() && slot.references == 1, "only a private block enters the tree");
         slot.node = Some(node);
@@ -293,6 +334,11 @@ impl BlockPool {
             self.by_chain.remove(&node.chain);
         }
         self.children_mut(node.parent).retain(|&child| child != block);
+        if let Parent::Root(owner) = node.parent
+            && self.children(node.parent).is_empty()
+        {
+            self.roots.remove(&owner);
+        }
         self.note_eviction(block, &node);
         self.free.push(block);
     }
@@ -328,7 +374,7 @@ impl BlockPool {
     }
 
     /// The full block that continues `parent` with exactly `run`. Comparing a few children costs less than hashing.
-    fn find(&self, parent: Option<u32>, run: &[u32]) -> Option<u32> {
+    fn find(&self, parent: Parent, run: &[u32]) -> Option<u32> {
         let children = self.children(parent);
         if children.len() <= CHILDREN_COMPARED {
             return children.iter().copied().find(|&child| self.node(child).tokens == run);
@@ -338,13 +384,20 @@ impl BlockPool {
         (node.parent == parent && node.tokens == run).then_some(block)
     }
 
-    fn chain(&self, parent: Option<u32>, run: &[u32]) -> Key {
+    fn chain(&self, parent: Parent, run: &[u32]) -> Key {
         self.key(parent).child(run)
     }
 
-    /// The key of a block of the tree, or of the empty prefix.
-    pub(crate) fn key(&self, block: Option<u32>) -> Key {
-        block.map_or(Key::ROOT, |block| self.node(block).chain)
+    fn key(&self, parent: Parent) -> Key {
+        match parent {
+            Parent::Root(owner) => Key::root(owner),
+            Parent::Block(block) => self.node(block).chain,
+        }
+    }
+
+    /// The key of the last whole block that a lookup found, or of its owner's empty prefix.
+    pub(crate) fn last_key(&self, prefix: &Prefix) -> Key {
+        self.key(prefix.path.last().map_or(Parent::Root(prefix.owner), |&block| Parent::Block(block)))
     }
 
     fn explain(&self, closest: Option<(u32, usize)>, rest: &[u32], start: usize) -> Option<Miss> {
@@ -366,14 +419,17 @@ impl BlockPool {
         self.block(block).node.as_ref().expect("block is in the tree")
     }
 
-    fn children(&self, parent: Option<u32>) -> &[u32] {
-        parent.map_or(&self.roots, |parent| &self.node(parent).children)
+    fn children(&self, parent: Parent) -> &[u32] {
+        match parent {
+            Parent::Root(owner) => self.roots.get(&owner).map_or(&[], Vec::as_slice),
+            Parent::Block(parent) => &self.node(parent).children,
+        }
     }
 
-    fn children_mut(&mut self, parent: Option<u32>) -> &mut Vec<u32> {
+    fn children_mut(&mut self, parent: Parent) -> &mut Vec<u32> {
         match parent {
-            None => &mut self.roots,
-            Some(parent) => {
+            Parent::Root(owner) => self.roots.entry(owner).or_default(),
+            Parent::Block(parent) => {
                 let node = self.blocks[parent as usize].node.as_mut();
                 &mut node.expect("block is in the tree").children
             }

@@ -18,6 +18,14 @@ impl Key {
     /// The empty prefix.
     pub const ROOT: Self = Self(0, 0x243f_6a88_85a3_08d3);
 
+    /// The empty prefix of an owner; 0 is nobody in particular.
+    pub fn root(owner: u64) -> Self {
+        match owner {
+            0 => Self::ROOT,
+            _ => Self(mix(owner), mix(owner ^ Self::ROOT.1)),
+        }
+    }
+
     /// What follows this prefix with `run`.
     pub fn child(self, run: &[u32]) -> Self {
         Self(tokens(self.0, run), tokens(self.1, run))

@@ -64,7 +64,7 @@ pub use request::{
     LOGIT_BIAS_MAX, LOGPROBS_MAX, Lane, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX, Sampling,
     SubmitError,
 };
-pub use snapshot::{Rejection, SnapshotCounts, SnapshotNotice, SnapshotOptions};
+pub use snapshot::{BeforeRead, Rejection, SnapshotCounts, SnapshotNotice, SnapshotOptions};
 pub use stats::Stats;
 pub use stream::{Stream, TryRecvError};
 pub use token_bytes::TokenBytes;

@@ -97,6 +97,10 @@ pub struct Request {
     pub stop_strings: Vec<Vec<u8>>,
     /// Scheduling class.
     pub lane: Lane,
+    /// Whose request it is: KV is shared, in memory and on disk, among requests of the same owner only.
+    pub owner: u64,
+    /// Whether its KV stays in memory and is never written to disk.
+    pub private: bool,
     /// Who may propose tokens to verify; never changes the output.
     pub drafting: Drafting,
     /// A drafter of the caller's own, asked instead of those and as far as the options allow, whether it pays or not.
@@ -118,6 +122,8 @@ impl Request {
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             lane: Lane::default(),
+            owner: 0,
+            private: false,
             drafting: Drafting::default(),
             drafter: None,
             constraint: None,

@@ -120,7 +120,7 @@ impl Scheduler {
             let Some(head) = self.waiting[lane.index()].front() else {
                 return;
             };
-            let prefix = self.pool.lookup(&head.tokens);
+            let prefix = self.pool.lookup_of(head.owner, &head.tokens);
             if self.will_be_cached(head, prefix.tokens()) {
                 return;
             }
@@ -185,6 +185,9 @@ impl Scheduler {
     /// candidates for one prompt then read it once.
     fn will_be_cached(&self, head: &Sequence, cached: usize) -> bool {
         let shared = |other: &Sequence| {
+            if other.owner != head.owner {
+                return 0;
+            }
             let common = other.tokens.iter().zip(&head.tokens).take_while(|(a, b)| a == b).count();
             common.min(head.tokens.len() - 1) / BLOCK * BLOCK
         };
@@ -206,7 +209,7 @@ impl Scheduler {
     }
 
     fn start(&mut self, sequence: &mut Sequence, prefix: Prefix, backend: &mut dyn Backend) -> Option<Started> {
-        let (table, mut prefix, copy) = self.pool.acquire_prefix(prefix);
+        let (table, mut prefix, copy) = self.pool.acquire_prefix(prefix, sequence.private);
         sequence.table = table;
         self.touch_saved(sequence);
         self.save_evicted(backend);

@@ -22,6 +22,10 @@ use crate::token_bytes::TokenBytes;
 pub(crate) struct Sequence {
     pub id: RequestId,
     pub lane: Lane,
+    /// Whose KV it may share.
+    pub owner: u64,
+    /// Whether its KV stays in memory.
+    pub private: bool,
     pub tokens: Vec<u32>,
     pub kv_len: usize,
     pub table: BlockTable,
@@ -119,6 +123,8 @@ impl Sequence {
         Self {
             id,
             lane: request.lane,
+            owner: request.owner,
+            private: request.private,
             kv_len: 0,
             table: BlockTable::default(),
             rows: 0,

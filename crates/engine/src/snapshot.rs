@@ -11,7 +11,7 @@
 //! wanted ones. So two prefixes would have to agree in all 128 bits of their keys, and in the block itself, to be
 //! confused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -51,6 +51,18 @@ pub struct SnapshotOptions {
     pub bytes_max: u64,
     /// How long the engine must have had nothing to do before it saves what it holds.
     pub idle: Duration,
+    /// Called before a saved block is read. Tests slow a disk down with it.
+    pub before_read: Option<BeforeRead>,
+}
+
+/// Something to do before a file is read, given its path.
+#[derive(Clone)]
+pub struct BeforeRead(pub Arc<dyn Fn(&Path) + Send + Sync>);
+
+impl std::fmt::Debug for BeforeRead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BeforeRead")
+    }
 }
 
 /// Counters of snapshots. The first four only grow.

@@ -7,6 +7,8 @@ use model::BLOCK;
 pub struct Prefix {
     /// Whole blocks that match.
     pub blocks: usize,
+    /// Whose they are.
+    pub(crate) owner: u64,
     /// Which they are.
     pub(crate) path: Vec<u32>,
     /// How many of those no sequence references now: taking them lowers `BlockPool::available` by as many.

@@ -61,8 +61,8 @@ fn a_chain_collision_is_a_miss_not_a_mix_up() {
     let (honest, other) = (run(0, 33), run(100, 33));
     visit(&mut pool, &honest);
     // Pretend that both first blocks hash alike.
-    let block = pool.find(None, &honest[..32]).unwrap();
-    let forged = pool.chain(None, &other[..32]);
+    let block = pool.find(Parent::Root(0), &honest[..32]).unwrap();
+    let forged = pool.chain(Parent::Root(0), &other[..32]);
     pool.by_chain.insert(forged, block);
     assert_eq!(visit(&mut pool, &other), 0);
     assert_eq!(visit(&mut pool, &other), 0);
@@ -157,6 +157,47 @@ fn family(family: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|i| if i < 40 * family { i } else { i + 1000 * family }).collect()
 }
 
+#[test]
+fn owners_find_their_own_blocks_only() {
+    let mut pool = BlockPool::new(8);
+    let tokens: Vec<u32> = (0..70).collect();
+    for owner in [1, 2] {
+        let prefix = pool.lookup_of(owner, &tokens);
+        assert_eq!((prefix.tokens(), prefix.partial), (0, None), "nothing was computed for {owner} yet");
+        assert_eq!(prefix.miss, Some(Miss::Uncached { position: 0 }));
+        let (mut table, ..) = pool.acquire_prefix(prefix, false);
+        assert!(pool.reserve(&mut table, tokens.len()));
+        pool.release(&mut table, &tokens);
+        assert!(pool.lookup_of(owner, &tokens).tokens() >= 64);
+    }
+    assert_eq!(pool.lookup(&tokens).tokens(), 0);
+    let roots: Vec<u32> = [1, 2].map(|owner| pool.lookup_of(owner, &tokens).path[0]).to_vec();
+    assert_ne!(pool.full_block(roots[0]).key, pool.full_block(roots[1]).key, "nor are they confused on disk");
+}
+
+#[test]
+fn private_blocks_are_not_saved_until_somebody_else_needs_them() {
+    let mut pool = BlockPool::new(8);
+    pool.track_unsaved();
+    let tokens: Vec<u32> = (0..97).collect();
+    let visit = |pool: &mut BlockPool, private: bool, tokens: &[u32]| {
+        let (mut table, ..) = pool.acquire_prefix(pool.lookup(tokens), private);
+        assert!(pool.reserve(&mut table, tokens.len()));
+        pool.release(&mut table, tokens);
+    };
+    visit(&mut pool, true, &tokens);
+    assert!(!pool.has_unsaved());
+    visit(&mut pool, true, &tokens);
+    assert!(!pool.has_unsaved());
+    visit(&mut pool, false, &tokens[..65]);
+    let depths: Vec<u32> = std::iter::from_fn(|| pool.next_unsaved()).map(|block| block.depth).collect();
+    assert_eq!(depths, [0, 1], "the third is still nobody's but the private sequence's");
+    // Evicted, it is not handed out either.
+    let others: Vec<u32> = (1000..1000 + 8 * 32).collect();
+    visit(&mut pool, true, &others);
+    assert_eq!(pool.take_evicted(), []);
+}
+
 fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) {
     let counts = pool.counts();
     assert_eq!(counts.used + counts.cached + counts.free, pool.blocks.len());
@@ -174,7 +215,10 @@ fn check_invariants(pool: &BlockPool, tables: &[(BlockTable, Vec<u32>, usize)]) 
         assert!(unsaved.is_none_or(|entered| pool.unsaved.get(&entered) == Some(&id)));
         if let Some(node) = &block.node {
             assert!(pool.children(node.parent).contains(&id));
-            let parent = node.parent.map(|parent| pool.block(parent));
+            let parent = match node.parent {
+                Parent::Root(_) => None,
+                Parent::Block(parent) => Some(pool.block(parent)),
+            };
             assert!(parent.is_none_or(|p| p.references >= block.references));
             assert!(parent.is_none_or(|p| p.references > 0 || p.last_used > block.last_used));
         }

@@ -1,7 +1,8 @@
 //! Which full blocks of the tree are not on disk yet, for whoever writes snapshots. The pool itself writes nothing.
 //!
 //! Invariant: while tracking, every full block that entered the tree is handed out exactly once, by [`next_unsaved`]
-//! while it is there or by [`take_evicted`] when it leaves, unless it was marked saved before.
+//! while it is there or by [`take_evicted`] when it leaves, unless it was marked saved before, or is private: in use by
+//! sequences only whose KV stays in memory.
 //!
 //! [`next_unsaved`]: BlockPool::next_unsaved
 //! [`take_evicted`]: BlockPool::take_evicted
@@ -62,6 +63,19 @@ impl BlockPool {
         }
     }
 
+    /// A sequence that may be saved needs a block of the tree: what was private no longer is.
+    pub(super) fn publish(&mut self, block: u32) {
+        let Some(node) = &mut self.blocks[block as usize].node else { return };
+        if !std::mem::replace(&mut node.private, false) {
+            return;
+        }
+        let tokens = std::mem::take(&mut node.tokens);
+        let unsaved = self.note_entry(block, &tokens);
+        if let Some(node) = &mut self.blocks[block as usize].node {
+            (node.tokens, node.unsaved) = (tokens, unsaved);
+        }
+    }
+
     /// Registers a node that is about to enter the tree; returns what to put in [`Node::unsaved`].
     pub(super) fn note_entry(&mut self, block: u32, tokens: &[u32]) -> Option<u64> {
         if !self.tracking || tokens.len() < BLOCK {
@@ -82,7 +96,7 @@ impl BlockPool {
     }
 
     fn describe(&self, block: u32, node: &Node) -> FullBlock {
-        let parent = node.parent.map_or(Key::ROOT, |parent| self.node(parent).chain);
+        let parent = self.key(node.parent);
         FullBlock { block, depth: node.depth, key: node.chain, parent, tokens: node.tokens.clone() }
     }
 }

@@ -119,11 +119,11 @@ impl Scheduler {
         if std::mem::replace(&mut sequence.restore_tried, true) {
             return Some(sequence);
         }
-        let parent = self.pool.key(prefix.path.last().copied());
+        let parent = self.pool.last_key(prefix);
         let Some((load, target, stop)) = snapshots.load(&sequence.tokens, prefix.blocks, parent) else {
             return Some(sequence);
         };
-        sequence.table = self.pool.acquire_full(prefix);
+        sequence.table = self.pool.acquire_full(prefix, sequence.private);
         self.restoring.push(Restoring { sequence, load, target, stop });
         None
     }

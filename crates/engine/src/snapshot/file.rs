@@ -73,6 +73,9 @@ pub enum Rejection {
     /// Sound, but of other tokens or of another model than its name says.
     #[error("it holds another block than its name says")]
     OtherBlock,
+    /// A pipe, a device or a folder that stands in its place.
+    #[error("it is not a regular file")]
+    NotRegular,
     /// The name is not one the engine gives.
     #[error("its name is not that of a saved block")]
     Name,

@@ -107,6 +107,20 @@ impl Index {
         victims.iter().for_each(|name| self.remove(name));
         Some(victims)
     }
+
+    /// Takes out what must be deleted to give back `bytes`, all there is if that is less.
+    pub fn give_way(&mut self, bytes: u64) -> Vec<Name> {
+        let mut victims = Vec::new();
+        let mut given = 0;
+        while given < bytes
+            && let Some(&(_, _, name)) = self.order.first()
+        {
+            given += self.entries[&name].bytes;
+            self.remove(&name);
+            victims.push(name);
+        }
+        victims
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +165,18 @@ mod tests {
         assert_eq!(index.make_room(31, 0, 9), None);
         assert_eq!(index.blocks(), 3);
         assert_eq!(index.make_room(10, 1, 5), Some(vec![name(1, 2)]));
+    }
+
+    #[test]
+    fn giving_way_takes_the_oldest_and_no_more_than_needed() {
+        let mut index = Index::new(100);
+        chain(&mut index, 1, 3, 5);
+        chain(&mut index, 2, 2, 4);
+        assert_eq!(index.give_way(0), []);
+        assert_eq!(index.give_way(11), [name(2, 1), name(2, 0)]);
+        assert_eq!(index.bytes(), 30);
+        assert_eq!(index.give_way(1000).len(), 3);
+        assert_eq!((index.bytes(), index.blocks()), (0, 0));
     }
 
     proptest! {

@@ -8,14 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use boundary::file::FileError;
 use model::ModelInfo;
 
 use super::file::{self, EXTENSION, HEADER, Name, Rejection, UNFINISHED, Wanted};
 use super::index::{Index, Stamp};
-use super::{SnapshotCounts, SnapshotNotice, SnapshotOptions};
+use super::{BeforeRead, SnapshotCounts, SnapshotNotice, SnapshotOptions};
 
 /// Most notices kept for whoever asks; later ones are dropped, the counters still count.
 const NOTICES_MAX: usize = 64;
+/// Bytes of the file system that are left to others: stored responses must not fail for want of room that KV took.
+const FREE_BYTES_MIN: u64 = 1 << 30;
+/// The same for a small file system: one part in so many of it.
+const FREE_PART_MIN: u64 = 10;
 
 pub(crate) struct Store {
     directory: PathBuf,
@@ -27,6 +32,7 @@ pub(crate) struct Store {
     pub restored: AtomicU64,
     pub lost: AtomicU64,
     rejected: AtomicU64,
+    before_read: Option<BeforeRead>,
 }
 
 impl Store {
@@ -42,6 +48,7 @@ impl Store {
             restored: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            before_read: options.before_read.clone(),
         };
         make_private(&store.directory.join(format!("{:016x}", store.model)))?;
         for folder in fs::read_dir(&store.directory)? {
@@ -95,6 +102,9 @@ impl Store {
     /// The whole file of a saved block, checked; `None` when there is none that can be believed.
     pub(super) fn read(&self, wanted: &Wanted) -> Option<Vec<u8>> {
         let path = wanted.name.path(&self.directory);
+        if let Some(BeforeRead(call)) = &self.before_read {
+            call(&path);
+        }
         match self.read_checked(&path, wanted) {
             Ok(Ok(file)) => {
                 self.index().learn_parent(&wanted.name, wanted.parent);
@@ -109,13 +119,20 @@ impl Store {
         None
     }
 
-    /// Writes one block, deleting others where the limit asks for it. False when the limit has no room for it.
+    /// Writes one block, deleting others where the limit asks for it. False when the limit or the disk has no room for
+    /// it; where others need the room, saved blocks give way.
     pub(super) fn write(&self, wanted: &Wanted, payload: &[u8]) -> bool {
         let (name, now) = (wanted.name, stamp(SystemTime::now()));
         let bytes = (HEADER + payload.len()) as u64;
         // Ancestors first, so that making room does not take them.
         if let Some(depth) = name.depth.checked_sub(1) {
             self.touch(Name { depth, key: wanted.parent, ..name });
+        }
+        let missing = self.missing(bytes);
+        if missing > 0 {
+            let victims = self.index().give_way(missing);
+            victims.iter().for_each(|name| self.delete(name));
+            return false;
         }
         let Some(victims) = self.index().make_room(bytes, name.depth, now) else {
             return false;
@@ -141,13 +158,15 @@ impl Store {
     pub(super) fn touch(&self, name: Name) {
         let now = SystemTime::now();
         let touched = self.index().touch(name, stamp(now));
-        let paths = touched.iter().map(|name| name.path(&self.directory));
-        // To open anything but a file could wait for ever.
-        for path in paths.filter(|path| path.is_file()) {
-            let file = File::options().append(true).open(path);
+        for path in touched.iter().map(|name| name.path(&self.directory)) {
             // At worst it is forgotten a little early.
-            let _ = file.and_then(|file| file.set_modified(now));
+            let _ = boundary::file::open(&path).map(|file| file.set_modified(now));
         }
+    }
+
+    /// How many bytes the disk lacks before `bytes` more leave enough to others. Nothing where the system does not say.
+    fn missing(&self, bytes: u64) -> u64 {
+        boundary::file::space(&self.directory).map_or(0, |space| lacking(bytes, space.free, space.total))
     }
 
     pub(super) fn complain(&self, doing: &'static str, path: &Path, error: &io::Error) {
@@ -183,7 +202,12 @@ impl Store {
     }
 
     fn read_checked(&self, path: &Path, wanted: &Wanted) -> io::Result<Result<Vec<u8>, Rejection>> {
-        let file = File::open(path)?;
+        let file = match boundary::file::open(path) {
+            Ok(file) => file,
+            Err(FileError::NotRegular { .. }) => return Ok(Err(Rejection::NotRegular)),
+            Err(FileError::Missing { .. }) => return Err(ErrorKind::NotFound.into()),
+            Err(error) => return Err(io::Error::other(error)),
+        };
         let size = HEADER + self.payload_bytes;
         let mut bytes = Vec::with_capacity(size + 1);
         // One byte more than it may have shows that it is too long.
@@ -216,12 +240,20 @@ impl Store {
     }
 }
 
+/// How many of the free bytes are missing when `bytes` more are written.
+fn lacking(bytes: u64, free: u64, total: u64) -> u64 {
+    let others = FREE_BYTES_MIN.min(total / FREE_PART_MIN);
+    others.saturating_add(bytes).saturating_sub(free)
+}
+
 fn stamp(time: SystemTime) -> Stamp {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 60)
 }
 
 fn write_parts(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    // A file of our own making: what a crash left is removed, and nothing that lies there is written into.
+    let _ = fs::remove_file(path);
+    let mut file = File::create_new(path)?;
     parts.iter().try_for_each(|part| io::Write::write_all(&mut file, part))
 }
 
@@ -231,4 +263,20 @@ fn make_private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_left_to_others_on_large_and_on_small_disks() {
+        let (mib, gib) = (1 << 20, 1 << 30);
+        assert_eq!(lacking(mib, 2 * gib, 500 * gib), 0);
+        assert_eq!(lacking(mib, gib, 500 * gib), mib);
+        assert_eq!(lacking(mib, 0, 500 * gib), gib + mib);
+        assert_eq!(lacking(mib, 11 * mib, 100 * mib), 0);
+        assert_eq!(lacking(mib, 10 * mib, 100 * mib), mib);
+        assert_eq!(lacking(u64::MAX, 0, u64::MAX), u64::MAX);
+    }
 }

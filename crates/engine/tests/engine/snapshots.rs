@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use engine::{EngineHandle, EngineOptions, FinishReason, Miss, Rejection, Request, SnapshotNotice, SnapshotOptions};
+use engine::{
+    BeforeRead, EngineHandle, EngineOptions, FinishReason, Miss, Rejection, Request, SnapshotNotice, SnapshotOptions,
+};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use testkit::toy::{ToyBackend, ToyOptions};
@@ -15,7 +18,7 @@ use crate::support::*;
 const FILE: u64 = 208 + 32 * 12;
 
 fn options(directory: &Path, bytes_max: u64, idle: Duration) -> EngineOptions {
-    let snapshots = SnapshotOptions { directory: directory.to_owned(), bytes_max, idle };
+    let snapshots = SnapshotOptions { directory: directory.to_owned(), bytes_max, idle, before_read: None };
     EngineOptions { snapshots: Some(snapshots), ..EngineOptions::default() }
 }
 
@@ -220,30 +223,40 @@ fn what_is_evicted_comes_back() {
     assert_eq!(engine.stats().blocks.used, 0);
 }
 
-/// Puts a pipe in the place of a saved block: whoever reads it waits until something is written. Returns what to write.
-#[cfg(unix)]
-fn hold(path: &Path) -> Vec<u8> {
-    let bytes = fs::read(path).unwrap();
-    fs::remove_file(path).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
-    bytes
+/// A disk that is slow with one block: whoever reads it waits until it is let go.
+struct Slow {
+    held: Mutex<bool>,
+    changed: Condvar,
 }
 
-/// Lets a reader go that may wait at the pipe, or may have been stopped before it came there: opened for both ways, a
-/// pipe waits for nobody.
-#[cfg(unix)]
-fn let_go(pipe: &Path, bytes: &[u8]) {
-    use std::io::Write;
-    fs::File::options().read(true).write(true).open(pipe).unwrap().write_all(bytes).unwrap();
+impl Slow {
+    fn let_go(&self) {
+        *self.held.lock().unwrap() = false;
+        self.changed.notify_all();
+    }
+}
+
+/// As many sequences at a time as anybody asks for here.
+const RUNNING_MAX: usize = 64;
+
+/// An engine whose disk is slow with the block at this depth.
+fn open_slow(directory: &TempDir, depth: usize, toy: ToyOptions, running_max: usize) -> (EngineHandle, Arc<Slow>) {
+    let slow = Arc::new(Slow { held: Mutex::new(true), changed: Condvar::new() });
+    let (block, holds) = (files(directory)[depth].clone(), Arc::clone(&slow));
+    let before_read = BeforeRead(Arc::new(move |path| {
+        if path == block {
+            drop(holds.changed.wait_while(holds.held.lock().unwrap(), |held| *held).unwrap());
+        }
+    }));
+    let mut options = EngineOptions { running_max, ..options(directory.path(), u64::MAX, Duration::from_secs(3600)) };
+    options.snapshots = options.snapshots.map(|with| SnapshotOptions { before_read: Some(before_read), ..with });
+    (start(toy, options), slow)
 }
 
 #[test]
-#[cfg(unix)]
 fn others_pass_a_sequence_that_waits_for_the_disk() {
     let directory = saved();
-    let engine = open(&directory, ToyOptions::default());
-    let pipe = files(&directory)[3].clone();
-    let bytes = hold(&pipe);
+    let (engine, slow) = open_slow(&directory, 3, ToyOptions::default(), RUNNING_MAX);
     let waiting = engine.submit(Request::new(prompt(1, 340), 30)).unwrap();
     for seed in 5..8 {
         let answer = ask(&engine, Request::new(prompt(seed, 100), 20));
@@ -251,19 +264,17 @@ fn others_pass_a_sequence_that_waits_for_the_disk() {
     }
     assert_eq!(waiting.try_recv(), Err(engine::TryRecvError::Empty));
     assert_eq!((engine.place(waiting.id()), engine.stats().queued), (Some(0), [1, 0]));
-    fs::write(&pipe, bytes).unwrap();
+    slow.let_go();
     let answer = collect(waiting);
     assert_eq!(answer.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
     assert_eq!(answer.started.unwrap().restored_tokens, 288);
 }
 
 #[test]
-#[cfg(unix)]
 fn a_running_sequence_takes_the_room_of_one_that_waits_for_the_disk() {
     let directory = saved();
-    let engine = open(&directory, ToyOptions { blocks: 16, ..ToyOptions::default() });
-    let pipe = files(&directory)[8].clone();
-    let bytes = hold(&pipe);
+    let toy = ToyOptions { blocks: 16, ..ToyOptions::default() };
+    let (engine, slow) = open_slow(&directory, 8, toy, RUNNING_MAX);
     let waiting = engine.submit(Request::new(prompt(1, 340), 30)).unwrap();
     while engine.stats().snapshots.restored < 8 {
         std::thread::yield_now();
@@ -275,17 +286,13 @@ fn a_running_sequence_takes_the_room_of_one_that_waits_for_the_disk() {
     // The other no longer waits for the disk, and computes what it lacks.
     assert_eq!(collect(waiting).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
     assert_eq!(engine.stats().blocks.used, 0);
-    let_go(&pipe, &bytes);
+    slow.let_go();
 }
 
 #[test]
-#[cfg(unix)]
 fn interactive_work_does_not_wait_for_a_background_restore() {
     let directory = saved();
-    let limits = options(directory.path(), u64::MAX, Duration::from_secs(3600));
-    let engine = start(ToyOptions::default(), EngineOptions { running_max: 1, ..limits });
-    let pipe = files(&directory)[3].clone();
-    let bytes = hold(&pipe);
+    let (engine, disk) = open_slow(&directory, 3, ToyOptions::default(), 1);
     let slow = Request { lane: engine::Lane::Background, ..Request::new(prompt(1, 340), 30) };
     let slow = engine.submit(slow).unwrap();
     while engine.stats().snapshots.restored < 3 {
@@ -294,19 +301,16 @@ fn interactive_work_does_not_wait_for_a_background_restore() {
     let urgent = ask(&engine, Request::new(prompt(5, 40), 20));
     assert_eq!(urgent.ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(5, 40), 20));
     assert_eq!(collect(slow).ids(), ToyBackend::greedy(&ToyOptions::default(), &prompt(1, 340), 30));
-    let_go(&pipe, &bytes);
+    disk.let_go();
 }
 
 #[test]
-#[cfg(unix)]
 fn a_sequence_that_waits_for_the_disk_can_be_cancelled_or_shut_down() {
     for shutdown in [false, true] {
         let directory = saved();
-        let engine = open(&directory, ToyOptions::default());
-        let pipe = files(&directory)[3].clone();
-        let bytes = hold(&pipe);
+        let (engine, slow) = open_slow(&directory, 3, ToyOptions::default(), RUNNING_MAX);
         let waiting = engine.submit(Request::new(prompt(1, 340), 30)).unwrap();
-        // Until a block was taken in, the reader may not have come as far as the pipe.
+        // Until a block was taken in, the reader may not have come as far as the slow one.
         while engine.stats().snapshots.restored < 3 {
             std::thread::yield_now();
         }
@@ -320,9 +324,7 @@ fn a_sequence_that_waits_for_the_disk_can_be_cancelled_or_shut_down() {
         let stats = engine.stats();
         assert_eq!((stats.blocks.used, stats.queued), (0, [0, 0]));
         // The reader comes free, and says nothing to whoever asks next.
-        let_go(&pipe, &bytes);
-        fs::remove_file(&pipe).unwrap();
-        fs::write(&pipe, &bytes).unwrap();
+        slow.let_go();
         if !shutdown {
             assert_eq!(revisit(&engine), (288, 288 - 96));
         }
