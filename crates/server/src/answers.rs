@@ -185,7 +185,7 @@ impl Answers {
         let by_itself = |finished: &Finished| matches!(finished.reason, FinishReason::StopToken(_));
         if answer.finished.as_ref().is_some_and(by_itself) {
             let mut recall = lock(&self.pool.recall);
-            recall.remember(&answer.shown(), generation.tokens());
+            recall.remember(generation.owner(), &answer.shown(), generation.tokens());
         }
     }
 }
@@ -265,10 +265,10 @@ impl Answer {
     }
 
     /// Adds to `flint` what this answer came to.
-    pub fn describe(&self, pool: &Pool, flint: &mut Flint) {
+    pub fn describe(&self, flint: &mut Flint) {
         let started = self.started.as_ref();
         let restored = started.map_or(0, |started| started.restored_tokens);
-        flint.cache_miss = started.and_then(|started| started.miss).map(|miss| facts::describe(pool, miss));
+        flint.cache_miss = started.and_then(|started| started.miss).map(facts::describe);
         flint.timings = self.finished.as_ref().map(|finished| facts::timings(finished, restored));
     }
 }

@@ -17,6 +17,7 @@ use crate::answers::{Answer, Answers, Delta, End, usage};
 use crate::chat::{Head, repeat};
 use crate::error::ApiError;
 use crate::generation::Job;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::streamed::Wire;
@@ -24,7 +25,7 @@ use crate::tools::ToolSet;
 use crate::{body, facts, sse, streamed};
 
 /// `POST /v1/completions`.
-pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let mut request = CompletionRequest::read(body::fields(body, &shared.limits).await?)?;
     let count = request.prompts.len().saturating_mul(request.n);
     if count > shared.limits.choices {
@@ -35,7 +36,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let warnings = std::mem::take(&mut request.warnings);
     let prepared = {
         let (pool, request) = (Arc::clone(&pool), request.clone());
-        tokio::task::spawn_blocking(move || prepare(&pool, &request)).await
+        tokio::task::spawn_blocking(move || prepare(&pool, owner, &request)).await
     };
     let jobs = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     let echo = if request.echo { echoes(&pool, &request) } else { Vec::new() };
@@ -48,7 +49,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     let head = Head::new("cmpl", &pool, request.model.as_deref());
     let offsets = vec![0; answers.all.len()];
-    let mut wire = TextWire { head, pool, flint, echo, offsets, ended: 0, request };
+    let mut wire = TextWire { head, flint, echo, offsets, ended: 0, request };
     if wire.request.stream {
         return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
@@ -57,14 +58,14 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
 }
 
 /// One job for each answer. Blocking.
-fn prepare(pool: &Pool, request: &CompletionRequest) -> Result<Vec<Job>, ApiError> {
+fn prepare(pool: &Pool, owner: Owner, request: &CompletionRequest) -> Result<Vec<Job>, ApiError> {
     let mut jobs = Vec::new();
     for prompt in &request.prompts {
         let job = Job {
             max_tokens: Some(request.max_tokens),
             sampling: facts::sampling(&request.sampling, request.logprobs),
             stop: request.stop.clone(),
-            ..Job::new(tokens(pool, prompt, request.suffix.as_deref())?)
+            ..Job::new(owner, tokens(pool, prompt, request.suffix.as_deref())?)
         };
         jobs.extend(repeat(&job, request.n));
     }
@@ -75,6 +76,11 @@ fn tokens(pool: &Pool, prompt: &Prompt, suffix: Option<&str>) -> Result<Vec<u32>
     let text = match (prompt, suffix) {
         (Prompt::Tokens(tokens), _) => return Ok(tokens.clone()),
         (Prompt::Text(prefix), Some(suffix)) => {
+            let most = pool.facts.context.saturating_mul(pool.facts.token_bytes_max);
+            if prefix.len() > most || suffix.len() > most {
+                let context = pool.facts.context;
+                return Err(ApiError::far_too_long(context, context.saturating_sub(1)));
+            }
             // Nothing is cut here: a prompt that does not fit is refused later.
             let gap = Infill { prefix, suffix, prompt: "", extra: &[], repo: None, tokens_max: usize::MAX };
             return write_infill(&pool.tokenizer, &gap).map_err(no_infill);
@@ -82,7 +88,8 @@ fn tokens(pool: &Pool, prompt: &Prompt, suffix: Option<&str>) -> Result<Vec<u32>
         (Prompt::Text(text), None) => text,
     };
     let vocabulary = pool.tokenizer.vocabulary();
-    let mut tokens = pool.tokenizer.encode(text, Special::Parse);
+    let mut tokens = Vec::new();
+    pool.encode(text.as_bytes(), Special::Parse, &mut tokens)?;
     let special = vocabulary.special();
     if let Some(bos) = special.bos
         && vocabulary.add_bos()
@@ -114,7 +121,6 @@ fn echoes(pool: &Pool, request: &CompletionRequest) -> Vec<String> {
 /// Writes answers.
 struct TextWire {
     head: Head,
-    pool: Arc<Pool>,
     flint: Flint,
     /// Texts of the prompts, where they are to be repeated.
     echo: Vec<String>,
@@ -132,7 +138,7 @@ impl TextWire {
             let text = format!("{}{}", self.echo(index), answer.text);
             choices.push(TextChoice { text, index, logprobs, finish_reason: Some(reason(answer.end()?)) });
         }
-        answers[0].describe(&self.pool, &mut self.flint);
+        answers[0].describe(&mut self.flint);
         let mut completion = self.chunk(choices);
         completion.usage = Some(Some(usage(answers, self.request.n)));
         completion.flint = Some(self.flint.clone());
@@ -202,7 +208,7 @@ impl Wire for TextWire {
     fn ended(&mut self, index: usize, answer: &Answer, out: &mut String) {
         self.ended += 1;
         if index == 0 {
-            answer.describe(&self.pool, &mut self.flint);
+            answer.describe(&mut self.flint);
         }
         let finish_reason = answer.end().ok().map(reason);
         let mut chunk = self.chunk(vec![TextChoice { index, finish_reason, ..TextChoice::default() }]);

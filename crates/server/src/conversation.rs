@@ -12,14 +12,17 @@ use text::{ChatRequest, Message, ToolCall};
 
 use crate::error::ApiError;
 use crate::lock::lock;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::recall::Shown;
 use crate::responses::Turn;
 use crate::tools::{ToolSet, announcement};
 
 /// A conversation being put together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Conversation {
+    /// Whose it is: answers are recalled for nobody else.
+    owner: Owner,
     messages: Vec<Message>,
     /// Ids of the calls the model made.
     calls: Vec<String>,
@@ -42,6 +45,11 @@ struct Call {
 }
 
 impl Conversation {
+    /// An empty one.
+    pub fn of(owner: Owner) -> Self {
+        Self { owner, messages: Vec::new(), calls: Vec::new(), open: None }
+    }
+
     /// Adds what the operator says.
     pub fn system(&mut self, text: &str) {
         self.add(Message::system(text));
@@ -199,14 +207,14 @@ impl Conversation {
     /// Writes down what is to be appended to an answer; `None` when the template must see the whole conversation.
     pub fn write_after_answer(&mut self, pool: &Pool) -> Result<Option<Vec<u32>>, ApiError> {
         self.close(Some(pool));
-        let written = pool.writer()?.write_after_answer(&self.written(pool))?;
+        let written = pool.writer()?.write_after_answer(&self.written(pool)).map_err(|error| pool.unwritten(error))?;
         Ok(written.map(|written| written.tokens))
     }
 
     /// Finishes the open assistant message, with its tokens where the pool remembers them.
     fn close(&mut self, pool: Option<&Pool>) {
         let Some(open) = self.open.take() else { return };
-        let recall = |pool: &Pool| lock(&pool.recall).find(&open.shown);
+        let recall = |pool: &Pool| lock(&pool.recall).find(self.owner, &open.shown);
         let message = match pool.and_then(recall) {
             Some(tokens) => Message { raw: Some(tokens), ..Message::assistant("") },
             None => open.message(),
@@ -251,9 +259,9 @@ impl Conversation {
                 // Some templates take the operator only at the start.
                 let later = messages.iter_mut().skip(1).filter(|message| message.role == "system");
                 later.for_each(|message| message.role = "user".to_owned());
-                Ok(write(&messages)?)
+                write(&messages).map_err(|error| pool.unwritten(error))
             }
-            written => Ok(written?),
+            written => written.map_err(|error| pool.unwritten(error)),
         }
     }
 }

@@ -81,6 +81,15 @@ impl ApiError {
 
     /// The prompt does not fit.
     pub fn too_long(tokens: usize, limit: usize) -> Self {
+        Self::longer_than_fits(&tokens.to_string(), limit)
+    }
+
+    /// So much that it was not counted to the end.
+    pub fn far_too_long(more_than: usize, limit: usize) -> Self {
+        Self::longer_than_fits(&format!("more than {more_than}"), limit)
+    }
+
+    fn longer_than_fits(tokens: &str, limit: usize) -> Self {
         let message = format!(
             "the input has {tokens} tokens and this model serves {limit} with room for an answer; nothing was cut: \
              shorten the input, or serve the model with a larger --context"
@@ -139,7 +148,10 @@ impl ApiError {
 impl ApiError {
     /// A grammar that cannot be.
     pub fn from_grammar(error: GrammarError) -> Self {
-        Self::bad_request(error.to_string())
+        match error {
+            GrammarError::Busy => Self::overloaded(error.to_string(), 1, Rate::queue(text::grammar::WAITING_MAX, 0)),
+            _ => Self::bad_request(error.to_string()),
+        }
     }
 }
 

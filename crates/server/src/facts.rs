@@ -62,15 +62,12 @@ pub fn usage(used: engine::Usage) -> Usage {
 }
 
 /// Why a prompt was not cached whole, in words.
-pub fn describe(pool: &Pool, miss: Miss) -> String {
-    let text = |id: u32| String::from_utf8_lossy(pool.tokenizer.vocabulary().token_bytes(id)).into_owned();
+///
+/// Positions only: what stands in the cache may not be the reader's to see.
+pub fn describe(miss: Miss) -> String {
     match miss {
         Miss::Uncached { position } => format!("nothing that starts this way was cached beyond token {position}"),
-        Miss::Different { position, cached, wanted } => format!(
-            "the closest cached prompt differs at token {position}: {:?} there, {:?} here",
-            text(cached),
-            text(wanted)
-        ),
+        Miss::Different { position, .. } => format!("the closest cached prompt differs at token {position}"),
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::begins::Begins;
 use crate::error::ApiError;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::tools::ToolSet;
 use crate::trace::Told;
@@ -35,6 +36,10 @@ pub const ROOM: usize = 1024;
 /// What to generate.
 #[derive(Clone)]
 pub struct Job {
+    /// For whom.
+    pub owner: Owner,
+    /// Whether its KV may be written to disk.
+    pub stored: bool,
     /// Tokens to start from.
     pub prompt: Vec<u32>,
     /// Most tokens to generate; `None` is as many as fit. 0 only reads the prompt.
@@ -57,8 +62,10 @@ pub struct Job {
 
 impl Job {
     /// A greedy answer of free text.
-    pub fn new(prompt: Vec<u32>) -> Self {
+    pub fn new(owner: Owner, prompt: Vec<u32>) -> Self {
         Self {
+            owner,
+            stored: true,
             prompt,
             max_tokens: None,
             sampling: Sampling::default(),
@@ -76,7 +83,7 @@ impl Job {
 pub fn grammar(pool: &Pool, format: Option<GrammarSource>, tools: &ToolSet) -> Result<Option<Grammar>, ApiError> {
     let source = format.or_else(|| tools.grammar().map(GrammarSource::Tools));
     let Some(source) = source else { return Ok(None) };
-    let compiled = pool.grammars()?.compile(&source);
+    let compiled = pool.grammars()?.compile_for(&source, 0, &crate::aside::wanted());
     compiled.map(Some).map_err(ApiError::from_grammar)
 }
 
@@ -131,6 +138,8 @@ struct Spec {
     sampling: Sampling,
     stop: Vec<Vec<u8>>,
     lane: Lane,
+    owner: Owner,
+    stored: bool,
     grammar: Option<Grammar>,
     begin: String,
     prediction: Option<Arc<Prediction>>,
@@ -167,6 +176,8 @@ impl Generation {
             sampling: job.sampling,
             stop: job.stop.into_iter().map(String::into_bytes).collect(),
             lane: job.lane,
+            owner: job.owner,
+            stored: job.stored,
             grammar: job.grammar,
             begin: job.begin,
             prediction: job.prediction,
@@ -252,6 +263,11 @@ impl Generation {
         let mut whole = self.prompt?;
         whole.extend_from_slice(&self.tokens);
         Some(whole)
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Owner {
+        self.spec.owner
     }
 
     /// How many requests come first; `None` once it has started.
@@ -351,6 +367,8 @@ fn submit(
         stop_tokens: pool.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),
         lane: spec.lane,
+        owner: spec.owner.number(),
+        private: !spec.stored && !pool.limits.snapshot_unstored,
         drafting: Drafting { prediction: spec.prediction.clone(), ..Drafting::default() },
         constraint,
         on_ready: Some(Box::new(move || wake.notify_one())),

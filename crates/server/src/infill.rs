@@ -19,6 +19,7 @@ use crate::answers::{Answer, Answers, Delta, Step};
 use crate::completions::no_infill;
 use crate::error::ApiError;
 use crate::generation::Job;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::streamed::Wire;
@@ -32,12 +33,12 @@ const ANSWER_ROOM: usize = 256;
 const WORD_BYTES: usize = 64;
 
 /// `POST /infill`.
-pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let request = InfillRequest::read(body::fields(body, &shared.limits).await?)?;
     let pool = shared.pools.get(request.model.as_deref()).await?;
     let prepared = {
         let (pool, request) = (Arc::clone(&pool), request.clone());
-        tokio::task::spawn_blocking(move || prepare(&pool, &request)).await
+        tokio::task::spawn_blocking(move || prepare(&pool, owner, &request)).await
     };
     let (job, truncated) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
     let skip = job.begin.len();
@@ -67,7 +68,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
 }
 
 /// The job, and whether the prompt had to be cut. Blocking.
-fn prepare(pool: &Pool, request: &InfillRequest) -> Result<(Job, bool), ApiError> {
+fn prepare(pool: &Pool, owner: Owner, request: &InfillRequest) -> Result<(Job, bool), ApiError> {
     let extra: Vec<ExtraFile<'_>> =
         request.extra.iter().map(|file| ExtraFile { filename: &file.filename, text: &file.text }).collect();
     let (typed, begin) = split_word(&request.prompt);
@@ -76,20 +77,22 @@ fn prepare(pool: &Pool, request: &InfillRequest) -> Result<(Job, bool), ApiError
     let max_tokens = request.n_predict.map(|count| if count == 0 { 0 } else { count + again });
     let room = max_tokens.unwrap_or(ANSWER_ROOM).clamp(1, pool.facts.context / 2);
     let tokens_max = pool.facts.context.saturating_sub(room + 1);
-    let gap = Infill {
-        prefix: &request.prefix,
-        suffix: &request.suffix,
-        prompt: typed,
-        extra: &extra,
-        repo: None,
-        tokens_max: usize::MAX,
-    };
+    // What is too far away to fit is not even read.
+    let most = pool.facts.context.saturating_mul(pool.facts.token_bytes_max);
+    if typed.len() > most {
+        return Err(ApiError::far_too_long(pool.facts.context, tokens_max));
+    }
+    let prefix = &request.prefix[request.prefix.ceil_char_boundary(request.prefix.len().saturating_sub(most))..];
+    let suffix = &request.suffix[..request.suffix.floor_char_boundary(most)];
+    let cut = prefix.len() < request.prefix.len() || suffix.len() < request.suffix.len();
+    let extra: Vec<ExtraFile<'_>> = extra.into_iter().filter(|file| file.text.len() <= most).collect();
+    let gap = Infill { prefix, suffix, prompt: typed, extra: &extra, repo: None, tokens_max: usize::MAX };
     let refused = |error: TextError| match error {
         TextError::InfillTooLong { needed, max } => ApiError::too_long(needed, max),
         other => no_infill(other),
     };
     let mut prompt = write_infill(&pool.tokenizer, &gap).map_err(refused)?;
-    let truncated = prompt.len() > tokens_max;
+    let truncated = cut || prompt.len() > tokens_max;
     if truncated {
         prompt = write_infill(&pool.tokenizer, &Infill { tokens_max, ..gap }).map_err(refused)?;
     }
@@ -99,7 +102,7 @@ fn prepare(pool: &Pool, request: &InfillRequest) -> Result<(Job, bool), ApiError
         stop: request.stop.clone(),
         lane: Lane::Interactive,
         begin: begin.to_owned(),
-        ..Job::new(prompt)
+        ..Job::new(owner, prompt)
     };
     Ok((job, truncated))
 }

@@ -5,6 +5,7 @@
 //! which knows tokens, and below whoever decides which models there are ([`pool::Loader`]).
 
 mod answers;
+mod aside;
 mod begins;
 pub mod body;
 mod chat;
@@ -23,6 +24,7 @@ mod lru;
 mod messages;
 pub mod metrics;
 mod models;
+pub mod owner;
 pub mod pool;
 pub mod rate;
 pub mod recall;

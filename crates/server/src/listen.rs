@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
 use crate::lock::lock;
 use crate::metrics::{Metrics, Transport};
+use crate::owner::Owner;
 use crate::pool::{Loader, PoolLimits, Pools};
 use crate::responses::Turns;
 use crate::shared::{Door, Shared};
@@ -92,7 +93,8 @@ impl Server {
             None => None,
             Some(address) => {
                 check_bind(address.ip(), options.keys.is_some())?;
-                let kind = if address.ip().is_loopback() { Listener::Loopback } else { Listener::Network };
+                let kind =
+                    if address.ip().to_canonical().is_loopback() { Listener::Loopback } else { Listener::Network };
                 let hosts = HostRules::new(kind, options.host.as_deref(), &options.origins)?;
                 let listener = TcpListener::bind(address).await.map_err(failed(address.to_string()))?;
                 Some((listener, door(hosts)))
@@ -162,6 +164,8 @@ impl Server {
                     continue;
                 }
             };
+            // Nothing tells the clients of a port apart but their keys.
+            let owner = Owner::KEYLESS;
             // A token is worth more than a full packet.
             let _ = stream.set_nodelay(true);
             let entry = self.doors.enter(Some(peer.ip()));
@@ -169,11 +173,11 @@ impl Server {
             tokio::spawn(async move {
                 match (entry, tls) {
                     (None, tls) => refusal::over_tcp(&shared, stream, tls).await,
-                    (Some(entry), None) => connection(shared, stream, router, entry, Transport::Http).await,
+                    (Some(entry), None) => connection(shared, stream, router, (entry, owner), Transport::Http).await,
                     (Some(entry), Some(tls)) => {
                         let handshake = tokio::time::timeout(shared.limits.header_read, tls.accept(stream)).await;
                         if let Ok(Ok(stream)) = handshake {
-                            connection(shared, stream, router, entry, Transport::Http).await;
+                            connection(shared, stream, router, (entry, owner), Transport::Http).await;
                         }
                     }
                 }
@@ -186,12 +190,13 @@ impl Server {
             match listener.accept().await {
                 Err(error) => pause_after(&error).await,
                 Ok((stream, _)) => {
+                    let Some(owner) = user_of(&stream) else { continue };
                     let entry = self.doors.enter(None);
                     let (shared, router) = (Arc::clone(&self.shared), router.clone());
                     tokio::spawn(async move {
                         match entry {
                             None => refusal::refuse(&shared, stream).await,
-                            Some(entry) => connection(shared, stream, router, entry, Transport::Unix).await,
+                            Some(entry) => connection(shared, stream, router, (entry, owner), Transport::Unix).await,
                         }
                     });
                 }
@@ -220,11 +225,14 @@ impl Server {
         }
     }
 
-    async fn close(self) {
+    async fn close(mut self) {
         tracing::info!("closing: running responses may finish");
         self.shared.close();
-        if let Some((_, _, path)) = &self.unix {
+        // Nobody accepts any more, so nobody may wait to be: a closed socket refuses at once.
+        drop(self.tcp.take());
+        if let Some((listener, _, path)) = self.unix.take() {
             let _ = std::fs::remove_file(path);
+            drop(listener);
         }
         let grace = self.shared.limits.shutdown_grace;
         let quiet = async || tokio::join!(self.doors.empty(), self.shared.live.ended());
@@ -238,14 +246,19 @@ impl Server {
 }
 
 /// Serves one connection to its end.
-async fn connection<S>(shared: Arc<Shared>, stream: S, router: Router, entry: Entry, transport: Transport)
-where
+async fn connection<S>(
+    shared: Arc<Shared>,
+    stream: S,
+    router: Router,
+    (entry, owner): (Entry, Owner),
+    transport: Transport,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let _counted = shared.metrics.connected(transport);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(shared.limits.header_read).pipeline_flush(true);
-    let place = Place { _entry: Arc::new(entry) };
+    let place = Place { _entry: Arc::new(entry), owner };
     let router = router.layer(axum::Extension(place.clone()));
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     let mut served = pin!(served);
@@ -261,6 +274,17 @@ where
 async fn pause_after(error: &io::Error) {
     tracing::warn!(%error, "a connection could not be accepted");
     tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// Who is at the other end, if it is the user this server runs as, or root: the mode of a socket is not all that guards
+/// it. Root, who can read everything here anyway, is let in as itself.
+fn user_of(stream: &tokio::net::UnixStream) -> Option<Owner> {
+    let own = rustix::process::geteuid().as_raw();
+    let peer = stream.peer_cred().ok().map(|peer| peer.uid()).filter(|&id| id == own || id == 0);
+    if peer.is_none() {
+        tracing::warn!("a connection of another user to the Unix socket was refused");
+    }
+    peer.map(Owner::of_user)
 }
 
 /// A socket that only this user can reach, in place of one that a dead server left behind.
@@ -292,6 +316,14 @@ struct Doors {
 #[derive(Clone)]
 pub struct Place {
     _entry: Arc<Entry>,
+    owner: Owner,
+}
+
+impl Place {
+    /// Whose requests these are when they carry no key.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
 }
 
 /// A place for one connection.
@@ -315,7 +347,7 @@ impl Doors {
     /// A place, if there is one. Clients on this machine all have the same address, which is not counted.
     fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Entry> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let address = address.filter(|address| !address.is_loopback());
+        let address = address.filter(|address| !address.to_canonical().is_loopback());
         if let Some(address) = address {
             let mut addresses = lock(&self.addresses);
             let count = addresses.entry(address).or_default();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use engine::EngineHandle;
 use text::grammar::Grammars;
-use text::{ChatTemplate, PromptWriter, TextError, Tokenizer};
+use text::{ChatTemplate, PromptWriter, Special, TextError, Tokenizer};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
@@ -64,6 +64,9 @@ pub trait Loader: Send + Sync + 'static {
     fn load(&self, name: &str) -> Result<LoadedModel, String>;
 }
 
+/// A prompt that is too long is counted up to so many times what fits, so that its error can name the number.
+const COUNTED: usize = 4;
+
 /// Limits of each pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
@@ -75,11 +78,13 @@ pub struct PoolLimits {
     pub idle: Duration,
     /// Most tokens of an answer whose request names no limit; 0 is as many as fit.
     pub output_tokens: usize,
+    /// Whether KV of requests that are not to be stored may be written to disk like that of others.
+    pub snapshot_unstored: bool,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { tokens_per_minute: 0, loaded_max: 2, idle: Duration::ZERO, output_tokens: 0 }
+        Self { tokens_per_minute: 0, loaded_max: 2, idle: Duration::ZERO, output_tokens: 0, snapshot_unstored: false }
     }
 }
 
@@ -118,6 +123,8 @@ pub struct Facts {
     pub quantisation: String,
     /// Tokens one sequence may have.
     pub context: usize,
+    /// Bytes of its longest token.
+    pub token_bytes_max: usize,
     /// A sentence put behind the results of tools, for models that would repeat the call without it.
     pub after_tools: Option<String>,
     /// Whether the chat template announces tools by itself.
@@ -134,11 +141,13 @@ impl Pool {
             fingerprint: model.fingerprint,
             quantisation: model.quantisation,
             context: model.context.min(model.engine.tokens_max()),
+            token_bytes_max: model.tokenizer.vocabulary().longest().max(1),
             after_tools: model.after_tools,
             announces_tools: template_text.contains("tools"),
             reasons: template_text.contains("<think>"),
         };
-        let writer = model.template.map(|template| PromptWriter::new(Arc::clone(&model.tokenizer), template));
+        let writer = |template| PromptWriter::new(Arc::clone(&model.tokenizer), template).within(facts.context);
+        let writer = model.template.map(writer);
         Self {
             name: name.to_owned(),
             engine: model.engine,
@@ -152,6 +161,28 @@ impl Pool {
             grammars: OnceLock::new(),
             spent: Mutex::default(),
             used: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Appends the tokens of a text that came from outside. One that cannot fit is refused before it is read to its end.
+    pub fn encode(&self, text: &[u8], special: Special, tokens: &mut Vec<u32>) -> Result<(), ApiError> {
+        let Facts { context, token_bytes_max, .. } = self.facts;
+        if text.len() / token_bytes_max > context {
+            return Err(ApiError::far_too_long(context, context.saturating_sub(1)));
+        }
+        let counted = context.saturating_mul(COUNTED);
+        if self.tokenizer.encode_within(text, special, tokens, counted) {
+            Ok(())
+        } else {
+            Err(ApiError::far_too_long(counted, context.saturating_sub(1)))
+        }
+    }
+
+    /// What a text that could not be written means to the client.
+    pub fn unwritten(&self, error: TextError) -> ApiError {
+        match error {
+            TextError::TooLong { more_than } => ApiError::far_too_long(more_than, self.facts.context.saturating_sub(1)),
+            other => other.into(),
         }
     }
 

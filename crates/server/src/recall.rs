@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::lru::Lru;
+use crate::owner::Owner;
 
 /// Most tokens remembered: 16 MiB.
 const TOKENS_MAX: usize = 4 << 20;
@@ -15,7 +16,7 @@ const TOKENS_MAX: usize = 4 << 20;
 /// A bounded memory of answers.
 #[derive(Debug, Default)]
 pub struct Recall {
-    answers: Lru<u64, Arc<[u32]>>,
+    answers: Lru<(Owner, u64), Arc<[u32]>>,
     tokens: usize,
 }
 
@@ -50,13 +51,13 @@ impl Shown {
 }
 
 impl Recall {
-    /// Remembers the tokens of an answer.
-    pub fn remember(&mut self, shown: &Shown, tokens: &[u32]) {
+    /// Remembers the tokens of an owner's answer.
+    pub fn remember(&mut self, owner: Owner, shown: &Shown, tokens: &[u32]) {
         if shown.is_empty() || tokens.is_empty() {
             return;
         }
         self.tokens += tokens.len();
-        let mut gone = self.answers.insert(shown.key(), tokens.into());
+        let mut gone = self.answers.insert((owner, shown.key()), tokens.into());
         loop {
             self.tokens -= gone.map_or(0, |tokens| tokens.len());
             if self.tokens <= TOKENS_MAX {
@@ -66,9 +67,9 @@ impl Recall {
         }
     }
 
-    /// The tokens of an answer that was shown this way.
-    pub fn find(&mut self, shown: &Shown) -> Option<Arc<[u32]>> {
-        if shown.is_empty() { None } else { self.answers.get(&shown.key()).cloned() }
+    /// The tokens of an answer that its owner was shown this way.
+    pub fn find(&mut self, owner: Owner, shown: &Shown) -> Option<Arc<[u32]>> {
+        if shown.is_empty() { None } else { self.answers.get(&(owner, shown.key())).cloned() }
     }
 }
 
@@ -83,12 +84,14 @@ mod tests {
 
     #[test]
     fn finds_what_was_shown_however_it_is_spaced() {
+        let (one, other) = (Owner::of_user(1), Owner::of_user(2));
         let mut recall = Recall::default();
-        recall.remember(&shown("hello ", &[("ls", r#"{"path": "a"}"#)]), &[1, 2, 3]);
-        assert_eq!(recall.find(&shown("hello", &[("ls", r#"{"path":"a"}"#)])).unwrap()[..], [1, 2, 3]);
-        assert_eq!(recall.find(&shown("hello", &[("ls", r#"{"path":"b"}"#)])), None);
-        assert_eq!(recall.find(&shown("hello", &[])), None);
-        recall.remember(&shown("", &[]), &[9]);
-        assert_eq!(recall.find(&shown("", &[])), None);
+        recall.remember(one, &shown("hello ", &[("ls", r#"{"path": "a"}"#)]), &[1, 2, 3]);
+        assert_eq!(recall.find(one, &shown("hello", &[("ls", r#"{"path":"a"}"#)])).unwrap()[..], [1, 2, 3]);
+        assert_eq!(recall.find(one, &shown("hello", &[("ls", r#"{"path":"b"}"#)])), None);
+        assert_eq!(recall.find(one, &shown("hello", &[])), None);
+        assert_eq!(recall.find(other, &shown("hello", &[("ls", r#"{"path":"a"}"#)])), None, "another's");
+        recall.remember(one, &shown("", &[]), &[9]);
+        assert_eq!(recall.find(one, &shown("", &[])), None);
     }
 }

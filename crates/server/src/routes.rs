@@ -11,9 +11,10 @@ use axum::routing::{get, post};
 use serde_json::json;
 
 use crate::error::{ApiError, Refused};
-use crate::guard::HostError;
+use crate::guard::{AuthError, HostError};
 use crate::listen::Place;
 use crate::metrics::Rejection;
+use crate::owner::Owner;
 use crate::responses::{compact, routes as responses, socket};
 use crate::shared::{Door, Shared};
 use crate::{body, chat, completions, infill, messages, metrics, models, status, trace};
@@ -93,16 +94,25 @@ fn in_envelope(path: &str, error: ApiError) -> Response {
     }
 }
 
-async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    if let Some(keys) = &shared.keys
-        && let Err(error) = keys.check(request.headers())
-    {
-        let error = ApiError::bad_request(error.to_string()).code("invalid_api_key").because(Rejection::Key);
-        return in_envelope(request.uri().path(), error.with_status(StatusCode::UNAUTHORIZED));
-    }
+/// Lets a request in and says whose it is.
+async fn authenticate(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    let owner = match (&shared.keys, request.extensions().get::<Place>()) {
+        (Some(keys), _) => keys.owner(request.headers()),
+        (None, Some(place)) => Ok(place.owner()),
+        // No connection, no owner.
+        (None, None) => Err(AuthError::Missing),
+    };
+    let owner = match owner {
+        Ok(owner) => owner,
+        Err(error) => {
+            let error = ApiError::bad_request(error.to_string()).code("invalid_api_key").because(Rejection::Key);
+            return in_envelope(request.uri().path(), error.with_status(StatusCode::UNAUTHORIZED));
+        }
+    };
     if shared.is_closing() {
         return in_envelope(request.uri().path(), ApiError::closing());
     }
+    request.extensions_mut().insert(owner);
     next.run(request).await
 }
 
@@ -110,11 +120,12 @@ async fn authenticate(State(shared): State<Arc<Shared>>, request: Request, next:
 async fn socket_or_hint(
     state: State<Arc<Shared>>,
     axum::Extension(place): axum::Extension<Place>,
+    owner: Owner,
     headers: HeaderMap,
     upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
-        Ok(upgrade) => socket::upgrade(state, place, &headers, upgrade).await,
+        Ok(upgrade) => socket::upgrade(state, place, owner, &headers, upgrade).await,
         Err(_) => responses::upgrade_required().await,
     }
 }

@@ -47,6 +47,8 @@ pub struct ChatRequest {
     pub reasoning_effort: Option<String>,
     /// What the client expects the answer to contain.
     pub prediction: Option<String>,
+    /// False where the client wants nothing of it kept.
+    pub store: bool,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -86,6 +88,7 @@ impl ChatRequest {
             service_tier: f.take("service_tier")?,
             reasoning_effort: f.take("reasoning_effort")?,
             prediction: read_prediction(f)?,
+            store: true,
             warnings: Vec::new(),
         };
         request.note_ignored(f)?;
@@ -96,7 +99,9 @@ impl ChatRequest {
 
     /// Fields that are known and have no effect.
     fn note_ignored(&mut self, fields: &mut Fields) -> Result<(), FieldError> {
-        if fields.take::<bool>("store")? == Some(true) {
+        let store = fields.take::<bool>("store")?;
+        self.store = store != Some(false);
+        if store == Some(true) {
             let why = "chat completions are not stored; use /v1/responses";
             self.warnings.push(format!("`store` was ignored: {why}"));
         }

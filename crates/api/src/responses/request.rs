@@ -145,7 +145,8 @@ impl CreateResponse {
             text: f.take("text")?.unwrap_or_default(),
             temperature: f.take_within("temperature", 0.0..=2.0)?.map(|number| number as f32),
             top_p: f.take_within("top_p", 0.0..=1.0)?.map(|number| (number as f32).max(f32::MIN_POSITIVE)),
-            top_k: f.take_count("top_k", 0)?,
+            // As everywhere: -1 is "all".
+            top_k: f.take::<i64>("top_k")?.map(|count| usize::try_from(count).unwrap_or(0)),
             seed: f.take::<i64>("seed")?.map(|seed| seed as u64),
             presence_penalty: f.take_within("presence_penalty", -2.0..=2.0)?.map(|number| number as f32),
             frequency_penalty: f.take_within("frequency_penalty", -2.0..=2.0)?.map(|number| number as f32),

@@ -17,6 +17,7 @@ use crate::answers::{Answers, usage};
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{self, Job};
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
@@ -50,7 +51,7 @@ impl Head {
 }
 
 /// `POST /v1/chat/completions`.
-pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let mut request = ChatRequest::read(body::fields(body, &shared.limits).await?)?;
     check(&request, &shared)?;
     let pool = shared.pools.get(request.model.as_deref()).await?;
@@ -61,9 +62,9 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let tools = Arc::new(tools);
     let prepared = {
         let (pool, tools, mut request) = (Arc::clone(&pool), Arc::clone(&tools), request.clone());
-        tokio::task::spawn_blocking(move || prepare(&pool, &mut request, &tools)).await
+        crate::aside::run(move || prepare(&pool, owner, &mut request, &tools)).await
     };
-    let (job, more) = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    let (job, more) = prepared?;
     warnings.extend(more);
     let jobs = repeat(&job, request.n);
     let limited = Arc::clone(&pool);
@@ -71,11 +72,11 @@ pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Res
     let head = Head::new("chatcmpl", &pool, request.model.as_deref());
     let mut flint = facts::served(&pool, if request.stream { "sse" } else { "http" }, warnings);
     if request.stream {
-        let wire = ChatWire::new(head, pool, flint, &request);
+        let wire = ChatWire::new(head, flint, &request);
         return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
     answers.whole().await?;
-    answers.all[0].describe(&pool, &mut flint);
+    answers.all[0].describe(&mut flint);
     whole(head, &request, &answers, flint).map(|answer| limited.rated(body::json(&answer)))
 }
 
@@ -102,9 +103,14 @@ fn warn(request: &ChatRequest, pool: &Pool, warnings: &mut Vec<String>) {
 }
 
 /// Writes the prompt and compiles what the answer is held to. Blocking.
-fn prepare(pool: &Pool, request: &mut ChatRequest, tools: &ToolSet) -> Result<(Job, Vec<String>), ApiError> {
+fn prepare(
+    pool: &Pool,
+    owner: Owner,
+    request: &mut ChatRequest,
+    tools: &ToolSet,
+) -> Result<(Job, Vec<String>), ApiError> {
     let mut warnings = Vec::new();
-    let mut conversation = Conversation::default();
+    let mut conversation = Conversation::of(owner);
     conversation.messages(std::mem::take(&mut request.messages), pool, &mut warnings)?;
     let prompt = conversation.write(pool, tools, true)?;
     let format = match &request.format {
@@ -121,7 +127,8 @@ fn prepare(pool: &Pool, request: &mut ChatRequest, tools: &ToolSet) -> Result<(J
         grammar: generation::grammar(pool, format, tools)?,
         answer: generation::answer_options(pool, tools, formatted),
         prediction: drafts::prediction(pool, request.prediction.as_deref(), &mut warnings),
-        ..Job::new(prompt)
+        stored: request.store,
+        ..Job::new(owner, prompt)
     };
     Ok((job, warnings))
 }

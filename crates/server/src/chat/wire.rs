@@ -1,7 +1,5 @@
 //! Answers in the words of Chat Completions, whole and in chunks.
 
-use std::sync::Arc;
-
 use api::chat::{
     ChatCall, ChatChoice, ChatChunk, ChatChunkChoice, ChatDelta, ChatLogProbs, ChatRequest, CustomCall, FunctionCall,
 };
@@ -10,7 +8,6 @@ use api::responses::{Flint, LogProb};
 use super::Head;
 use crate::answers::{Answer, Call, Delta, End, usage};
 use crate::error::ApiError;
-use crate::pool::Pool;
 use crate::sse;
 use crate::streamed::Wire;
 
@@ -73,7 +70,6 @@ fn call_delta(call: &Call, index: usize, input: String) -> ChatCall {
 /// Writes chunks.
 pub struct ChatWire {
     head: Head,
-    pool: Arc<Pool>,
     flint: Flint,
     include_usage: bool,
     logprobs: bool,
@@ -83,9 +79,9 @@ pub struct ChatWire {
 
 impl ChatWire {
     /// A stream that has not begun.
-    pub fn new(head: Head, pool: Arc<Pool>, flint: Flint, request: &ChatRequest) -> Self {
+    pub fn new(head: Head, flint: Flint, request: &ChatRequest) -> Self {
         let (include_usage, logprobs, n) = (request.include_usage, request.logprobs.is_some(), request.n);
-        Self { head, pool, flint, include_usage, logprobs, n, ended: 0 }
+        Self { head, flint, include_usage, logprobs, n, ended: 0 }
     }
 
     fn chunk(&self, choices: Vec<ChatChunkChoice>) -> ChatChunk {
@@ -151,7 +147,7 @@ impl Wire for ChatWire {
     fn ended(&mut self, index: usize, answer: &Answer, out: &mut String) {
         self.ended += 1;
         if index == 0 {
-            answer.describe(&self.pool, &mut self.flint);
+            answer.describe(&mut self.flint);
         }
         let finish_reason = answer.end().ok().map(reason);
         let choice = ChatChunkChoice { index, finish_reason, ..ChatChunkChoice::default() };

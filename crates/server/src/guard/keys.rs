@@ -9,6 +9,8 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::owner::Owner;
+
 /// Keys in one file; more are refused with [`KeysError::TooMany`].
 const KEYS_MAX: usize = 1024;
 /// Bytes of the file; a larger one is no key file.
@@ -111,12 +113,21 @@ impl Keys {
     /// The name of the key a request carries in `Authorization: Bearer`, `x-api-key` or `api-key`. Several may be sent;
     /// one that fits is enough.
     pub fn check(&self, headers: &HeaderMap) -> Result<&str, AuthError> {
+        self.sent(headers).map(|key| key.name.as_str())
+    }
+
+    /// The owner that this key stands for.
+    pub(crate) fn owner(&self, headers: &HeaderMap) -> Result<Owner, AuthError> {
+        self.sent(headers).map(|key| Owner::of_key(&key.digest))
+    }
+
+    fn sent(&self, headers: &HeaderMap) -> Result<&Key, AuthError> {
         let bearer = headers.get_all(AUTHORIZATION).iter().filter_map(|value| bearer(value.as_bytes()));
         let plain = ["x-api-key", "api-key"].into_iter().flat_map(|name| headers.get_all(name)).map(|v| v.as_bytes());
         let mut answer = Err(AuthError::Missing);
         for sent in bearer.chain(plain).map(<[u8]>::trim_ascii).filter(|sent| !sent.is_empty()) {
             match self.find(sent) {
-                Some(name) => return Ok(name),
+                Some(key) => return Ok(key),
                 None => answer = Err(AuthError::Wrong),
             }
         }
@@ -124,12 +135,12 @@ impl Keys {
     }
 
     /// Compares digests, with every key and to the last byte, so that the time taken says nothing about the keys.
-    fn find(&self, sent: &[u8]) -> Option<&str> {
+    fn find(&self, sent: &[u8]) -> Option<&Key> {
         let digest: [u8; 32] = Sha256::digest(sent).into();
         let mut found = None;
         for key in &self.keys {
             if bool::from(key.digest.ct_eq(&digest)) {
-                found = Some(key.name.as_str());
+                found = Some(key);
             }
         }
         found

@@ -18,6 +18,7 @@ use crate::chat::blame;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{self, Job};
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::streamed::{self, Wire};
@@ -25,16 +26,16 @@ use crate::tools::ToolSet;
 use crate::{body, facts, ids};
 
 /// `POST /v1/messages`.
-pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Response {
-    answer(&shared, body).await.unwrap_or_else(|error| failure(&error))
+pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Response {
+    answer(&shared, owner, body).await.unwrap_or_else(|error| failure(&error))
 }
 
 /// `POST /v1/messages/count_tokens`.
-pub async fn count_tokens(State(shared): State<Arc<Shared>>, body: Body) -> Response {
-    count(&shared, body).await.unwrap_or_else(|error| failure(&error))
+pub async fn count_tokens(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Response {
+    count(&shared, owner, body).await.unwrap_or_else(|error| failure(&error))
 }
 
-async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
+async fn answer(shared: &Shared, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let mut request = MessagesRequest::read(body::fields(body, &shared.limits).await?)?;
     let pool = shared.pools.get(request.model.as_deref()).await?;
     let mut warnings = std::mem::take(&mut request.warnings);
@@ -42,12 +43,12 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
         warnings.push(format!("`thinking` was ignored: {} answers without reasoning", pool.name));
     }
     let (stream, model, stop) = (request.stream, request.model.clone(), request.stop.clone());
-    let (tools, job, mut more) = prepared(shared, &pool, request, true).await?;
+    let (tools, job, mut more) = prepared(shared, &pool, owner, request, true).await?;
     warnings.append(&mut more);
     let limited = Arc::clone(&pool);
     let mut answers = Answers::start(&pool, vec![job], &tools, "toolu").map_err(blame)?;
     let flint = facts::served(&pool, if stream { "sse" } else { "http" }, warnings);
-    let mut wire = MessagesWire::new(pool, model, stop, flint);
+    let mut wire = MessagesWire::new(&pool, model, stop, flint);
     if stream {
         return Ok(limited.rated(streamed::response(answers, wire, shared.limits.progress_event)));
     }
@@ -61,16 +62,17 @@ async fn answer(shared: &Shared, body: Body) -> Result<Response, ApiError> {
     wire.whole(&answers.all[0]).map(|message| limited.rated(body::json(&message)))
 }
 
-async fn count(shared: &Shared, body: Body) -> Result<Response, ApiError> {
+async fn count(shared: &Shared, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let request = MessagesRequest::read_uncounted(body::fields(body, &shared.limits).await?)?;
     let pool = shared.pools.get(request.model.as_deref()).await?;
-    let (_, job, _) = prepared(shared, &pool, request, false).await?;
+    let (_, job, _) = prepared(shared, &pool, owner, request, false).await?;
     Ok(body::json(&json!({"input_tokens": job.prompt.len()})))
 }
 
 async fn prepared(
     shared: &Shared,
     pool: &Arc<Pool>,
+    owner: Owner,
     request: MessagesRequest,
     generate: bool,
 ) -> Result<(Arc<ToolSet>, Job, Vec<String>), ApiError> {
@@ -79,8 +81,7 @@ async fn prepared(
         return Err(ApiError::bad_field("messages", format!("{count} messages, at most {limit} are taken")));
     }
     let pool = Arc::clone(pool);
-    let prepared = tokio::task::spawn_blocking(move || prepare(&pool, request, generate)).await;
-    let prepared = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    let prepared = crate::aside::run(move || prepare(&pool, owner, request, generate)).await?;
     prepared.0.check(shared.limits.tools)?;
     Ok(prepared)
 }
@@ -88,16 +89,17 @@ async fn prepared(
 /// Writes the prompt and compiles what the answer is held to. Blocking.
 fn prepare(
     pool: &Pool,
+    owner: Owner,
     request: MessagesRequest,
     generate: bool,
 ) -> Result<(Arc<ToolSet>, Job, Vec<String>), ApiError> {
     let mut warnings = Vec::new();
     let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
-    let mut conversation = Conversation::default();
+    let mut conversation = Conversation::of(owner);
     conversation.messages(request.messages, pool, &mut warnings)?;
     let mut prompt = conversation.write(pool, &tools, true)?;
     if let Some(begun) = &request.begun {
-        pool.tokenizer.encode_into(begun.as_bytes(), Special::Plain, &mut prompt);
+        pool.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
     }
     let tier = request.service_tier.as_deref();
     let job = Job {
@@ -107,7 +109,7 @@ fn prepare(
         lane: facts::lane_of(tier, false),
         grammar: if generate { generation::grammar(pool, None, &tools)? } else { None },
         answer: generation::answer_options(pool, &tools, false),
-        ..Job::new(prompt)
+        ..Job::new(owner, prompt)
     };
     Ok((Arc::new(tools), job, warnings))
 }

@@ -1,7 +1,5 @@
 //! An answer as blocks of a message: one is open at a time, and what is sent whole is what was streamed.
 
-use std::sync::Arc;
-
 use api::messages::{Block, BlockDelta, MessageBody, MessageDelta, MessageEvent, MessagesUsage};
 use api::responses::Flint;
 use serde_json::{Map, Value};
@@ -15,7 +13,6 @@ use crate::{ids, sse, trace};
 
 /// Writes events and keeps the blocks.
 pub struct MessagesWire {
-    pool: Arc<Pool>,
     id: String,
     model: String,
     stop: Vec<String>,
@@ -28,19 +25,19 @@ pub struct MessagesWire {
 
 impl MessagesWire {
     /// A message that has not begun.
-    pub fn new(pool: Arc<Pool>, model: Option<String>, stop: Vec<String>, flint: Flint) -> Self {
+    pub fn new(pool: &Pool, model: Option<String>, stop: Vec<String>, flint: Flint) -> Self {
         let model = model.unwrap_or_else(|| pool.name.clone());
         let (content, open) = (Vec::new(), None);
         let id = ids::new("msg");
         trace::note("id", id.as_str());
-        Self { pool, id, model, stop, flint, content, open, begun: false }
+        Self { id, model, stop, flint, content, open, begun: false }
     }
 
     /// The message, once it is over.
     pub fn whole(mut self, answer: &Answer) -> Result<MessageBody, ApiError> {
         let (stop_reason, stop_sequence) = self.reason(answer.end()?);
         self.close(&mut String::new());
-        answer.describe(&self.pool, &mut self.flint);
+        answer.describe(&mut self.flint);
         let mut message = self.message(answer);
         (message.stop_reason, message.stop_sequence) = (Some(stop_reason), stop_sequence);
         message.content = self.content;
@@ -154,7 +151,7 @@ impl Wire for MessagesWire {
 
     fn ended(&mut self, _index: usize, answer: &Answer, out: &mut String) {
         self.close(out);
-        answer.describe(&self.pool, &mut self.flint);
+        answer.describe(&mut self.flint);
         if let Ok(end) = answer.end() {
             let (stop_reason, stop_sequence) = self.reason(end);
             let delta = MessageDelta { stop_reason, stop_sequence };

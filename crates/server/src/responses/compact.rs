@@ -15,6 +15,7 @@ use super::turn::Turn;
 use crate::conversation::Conversation;
 use crate::error::ApiError;
 use crate::generation::{Generation, Job, Piece};
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::tools::ToolSet;
@@ -27,24 +28,27 @@ const ASK: &str = "Summarise this conversation so that another assistant can go 
 decision, fact, name, file path, open question and next step. Write only the summary.";
 
 /// Answers with one `compaction` item that stands for everything before it.
-pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+pub async fn compact(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let mut fields: Fields = body::fields(body, &shared.limits).await?;
     let model: String = fields.need("model")?;
     let input = fields.take_value("input").map(InputItem::list).transpose()?.unwrap_or_default();
     let instructions: Option<String> = fields.take("instructions")?;
     let previous: Option<String> = fields.take("previous_response_id")?;
-    let parent = find_parent(&shared, previous.as_deref()).await?;
+    let parent = find_parent(&shared, owner, previous.as_deref()).await?;
     if input.is_empty() && parent.is_none() {
         return Err(ApiError::bad_field("input", "input or previous_response_id is required"));
     }
     let pool = shared.pools.get(Some(&model)).await?;
     let writing = Arc::clone(&pool);
-    let prompt = tokio::task::spawn_blocking(move || write(&writing, instructions, parent.as_ref(), &input)).await;
+    let prompt =
+        tokio::task::spawn_blocking(move || write(&writing, owner, instructions, parent.as_ref(), &input)).await;
     let (prompt, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
     // Nobody names a limit here, so the operator's holds as it does for any answer.
     let most =
         Some(pool.limits.output_tokens).filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS).min(SUMMARY_TOKENS);
-    let mut generation = Generation::start(&pool, Job { max_tokens: Some(most), ..Job::new(prompt) })?;
+    // Nothing of it is stored, so its KV is not either.
+    let job = Job { max_tokens: Some(most), stored: false, ..Job::new(owner, prompt) };
+    let mut generation = Generation::start(&pool, job)?;
     let (mut summary, mut usage) = (String::new(), Usage::default());
     while let Some(piece) = generation.next().await {
         match piece {
@@ -69,11 +73,12 @@ pub async fn compact(State(shared): State<Arc<Shared>>, body: Body) -> Result<Re
 
 fn write(
     pool: &Pool,
+    owner: Owner,
     instructions: Option<String>,
     parent: Option<&Arc<Turn>>,
     input: &[Value],
 ) -> Result<(Vec<u32>, Vec<String>), ApiError> {
-    let (mut conversation, tools) = (Conversation::default(), ToolSet::default());
+    let (mut conversation, tools) = (Conversation::of(owner), ToolSet::default());
     if let Some(instructions) = instructions {
         conversation.system(&instructions);
     }

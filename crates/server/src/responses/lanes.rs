@@ -24,6 +24,7 @@ use super::watched::Watched;
 use crate::error::ApiError;
 use crate::lru::Lru;
 use crate::metrics::{Rejection, SteerOutcome};
+use crate::owner::Owner;
 use crate::rate::Rate;
 use crate::shared::Shared;
 use crate::trace;
@@ -67,6 +68,7 @@ pub struct Local {
 /// All lanes of one connection.
 pub struct Lanes {
     shared: Arc<Shared>,
+    owner: Owner,
     lanes: HashMap<LaneId, Lane>,
     local: Lru<String, Local>,
     /// Responses that have ended here, however they did, as many as can be continued.
@@ -99,9 +101,10 @@ struct Running {
 
 impl Lanes {
     /// No lanes yet. Events and news of responses go to `out`; `opened_with` names the client's trace.
-    pub fn new(shared: Arc<Shared>, out: mpsc::Sender<Out>, opened_with: HeaderMap) -> Self {
+    pub fn new(shared: Arc<Shared>, owner: Owner, out: mpsc::Sender<Out>, opened_with: HeaderMap) -> Self {
         Self {
             shared,
+            owner,
             lanes: HashMap::new(),
             local: Lru::default(),
             over: VecDeque::new(),
@@ -338,7 +341,8 @@ impl Lanes {
         self.running += 1;
         let parent = previous.and_then(|id| self.used(&id));
         let span = trace::on_socket(id.as_deref(), &self.opened_with);
-        let task = Task { shared: Arc::clone(&self.shared), lane: id, out: self.out.clone(), stopped };
+        let task =
+            Task { shared: Arc::clone(&self.shared), owner: self.owner, lane: id, out: self.out.clone(), stopped };
         self.tasks.spawn(task.run(create, parent).instrument(span));
     }
 }
@@ -346,6 +350,7 @@ impl Lanes {
 /// One response of a lane.
 struct Task {
     shared: Arc<Shared>,
+    owner: Owner,
     lane: LaneId,
     out: mpsc::Sender<Out>,
     stopped: watch::Receiver<Option<Stop>>,
@@ -369,9 +374,9 @@ impl Task {
     ) -> Result<Arc<Turn>, ApiError> {
         let parent = match parent {
             Some(parent) => Some(parent),
-            None => find_parent(&self.shared, request.previous_response_id.as_deref()).await?,
+            None => find_parent(&self.shared, self.owner, request.previous_response_id.as_deref()).await?,
         };
-        let origin = Origin { transport: "websocket", stream_id: self.lane.clone(), generate };
+        let origin = Origin { owner: self.owner, transport: "websocket", stream_id: self.lane.clone(), generate };
         let run = Run::start(&self.shared, Arc::clone(request), parent, origin).await?;
         trace::note("id", run.response().id.as_str());
         self.tell(Out::Begun(self.lane.clone(), run.response().id.clone())).await?;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::lock::lock;
+use crate::owner::Owner;
 
 use api::responses::Response;
 use axum::extract::ws::Utf8Bytes;
@@ -35,6 +36,7 @@ pub struct Live {
 /// One of them.
 pub struct Entry {
     id: String,
+    owner: Owner,
     state: Mutex<State>,
     /// Number of events so far; changes wake the readers.
     grown: watch::Sender<usize>,
@@ -96,9 +98,9 @@ impl Live {
         entries.push_back(entry);
     }
 
-    /// A response that is still remembered.
-    pub fn find(&self, id: &str) -> Option<Arc<Entry>> {
-        lock(&self.entries).iter().find(|entry| entry.id == id).cloned()
+    /// A response of this owner that is still remembered.
+    pub fn find(&self, owner: Owner, id: &str) -> Option<Arc<Entry>> {
+        lock(&self.entries).iter().find(|entry| entry.id == id && entry.owner == owner).cloned()
     }
 
     /// Waits until all have ended.
@@ -109,10 +111,10 @@ impl Live {
         }
     }
 
-    /// Forgets a response.
-    pub fn remove(&self, id: &str) -> bool {
+    /// Forgets a response of this owner.
+    pub fn remove(&self, owner: Owner, id: &str) -> bool {
         let mut entries = lock(&self.entries);
-        let index = entries.iter().position(|entry| entry.id == id);
+        let index = entries.iter().position(|entry| entry.id == id && entry.owner == owner);
         index.is_some_and(|index| entries.remove(index).is_some())
     }
 
@@ -133,6 +135,7 @@ impl Entry {
     fn new(run: &Run, events: Vec<Utf8Bytes>, phase: Phase) -> Arc<Self> {
         Arc::new(Self {
             id: run.response().id.clone(),
+            owner: run.owner(),
             grown: watch::channel(events.len()).0,
             state: Mutex::new(State { response: run.response().clone(), events, phase }),
             stop: watch::channel(false).0,

@@ -1,7 +1,7 @@
 //! From a request to what the engine is asked: the prompt, and what the answer is held to.
 //!
-//! A request that continues a conversation whose tokens are at hand only adds to them, and is prepared where it arrived
-//! when that takes microseconds. Everything else goes to the blocking pool.
+//! A request that continues a conversation whose tokens are at hand only adds to them. Templates and grammars are the
+//! work of strangers, so all of it goes to the blocking pool.
 
 use std::sync::Arc;
 
@@ -12,21 +12,22 @@ use text::grammar::GrammarSource;
 
 use super::settings;
 use super::turn::Turn;
+use crate::aside;
 use crate::conversation::Conversation;
 use crate::drafts;
 use crate::error::ApiError;
 use crate::generation::{self, Job, ROOM};
 use crate::lock::lock;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::sessions::Stretch;
 use crate::toolbox::Declared;
 
-/// A turn that adds less than this to a known conversation is prepared where it arrived.
-const INLINE_BYTES: usize = 4096;
-
 /// What a response is to be made of.
 #[derive(Clone)]
 pub struct Order {
+    /// Who asks.
+    pub owner: Owner,
     /// The model.
     pub pool: Arc<Pool>,
     /// The request.
@@ -49,15 +50,8 @@ impl Order {
     /// What the engine is to be asked. `head` is the identity of the prompt's beginning.
     pub async fn prepare(self, tools: &Arc<Declared>, head: u64, generate: bool) -> Result<Prepared, ApiError> {
         let held = self.held(head).filter(|_| generate && !self.request.continue_final_message);
-        if held.is_some()
-            && self.request.prediction.is_none()
-            && self.request.input.iter().map(size).sum::<usize>() < INLINE_BYTES
-        {
-            return self.write(tools, held, generate);
-        }
         let tools = Arc::clone(tools);
-        let written = tokio::task::spawn_blocking(move || self.write(&tools, held, generate)).await;
-        written.map_err(|error| ApiError::internal(error.to_string()))?
+        aside::run(move || self.write(&tools, held, generate)).await
     }
 
     fn write(&self, tools: &Declared, held: Option<Arc<Stretch>>, generate: bool) -> Result<Prepared, ApiError> {
@@ -93,7 +87,8 @@ impl Order {
             grammar,
             answer: generation::answer_options(pool, &tools.set, formatted),
             prediction: drafts::prediction(pool, request.prediction.as_deref().filter(|_| generate), &mut warnings),
-            ..Job::new(prompt)
+            stored: request.store,
+            ..Job::new(self.owner, prompt)
         };
         Ok(Prepared { job, before, warnings })
     }
@@ -101,7 +96,7 @@ impl Order {
     /// The whole conversation, written from its beginning.
     fn whole(&self, tools: &Declared, generate: bool, warnings: &mut Vec<String>) -> Result<Vec<u32>, ApiError> {
         warnings.clear();
-        let mut conversation = Conversation::default();
+        let mut conversation = Conversation::of(self.owner);
         if let Some(instructions) = &self.request.instructions {
             conversation.system(instructions);
         }
@@ -109,7 +104,7 @@ impl Order {
         let (input, begun) = self.begun()?;
         conversation.items(input, &self.pool, &tools.set, warnings)?;
         let mut prompt = conversation.write(&self.pool, &tools.set, generate)?;
-        self.pool.tokenizer.encode_into(begun.as_bytes(), Special::Plain, &mut prompt);
+        self.pool.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
         Ok(prompt)
     }
 
@@ -143,22 +138,12 @@ impl Order {
         tools: &Declared,
         warnings: &mut Vec<String>,
     ) -> Result<Option<Vec<u32>>, ApiError> {
-        let mut conversation = Conversation::default();
+        let mut conversation = Conversation::of(self.owner);
         if let Some(parent) = &self.parent {
             conversation.follow(parent);
         }
         conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
         let Some(after) = conversation.write_after_answer(&self.pool)? else { return Ok(None) };
         Ok(Some(held.with(&after, ROOM)))
-    }
-}
-
-/// About how large an item is.
-fn size(item: &Value) -> usize {
-    match item {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size).sum(),
-        Value::Object(fields) => fields.values().map(size).sum(),
-        _ => 8,
     }
 }

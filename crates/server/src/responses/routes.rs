@@ -19,19 +19,20 @@ use super::run::{Origin, Run};
 use super::turn::Turn;
 use super::watched::Watched;
 use crate::error::ApiError;
+use crate::owner::Owner;
 use crate::rate::Rate;
 use crate::shared::Shared;
 use crate::{body, sse, trace};
 
 /// `POST /v1/responses`.
-pub async fn create(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
     let request = CreateResponse::read(body::fields(body, &shared.limits).await?)?;
-    let parent = find_parent(&shared, request.previous_response_id.as_deref()).await?;
+    let parent = find_parent(&shared, owner, request.previous_response_id.as_deref()).await?;
     let (stream, background) = (request.stream, request.background);
     if background && !request.store {
         return Err(ApiError::bad_field("background", "a background response must be stored: leave `store` true"));
     }
-    let mut run = Run::start(&shared, Arc::new(request), parent, Origin::http(stream)).await?;
+    let mut run = Run::start(&shared, Arc::new(request), parent, Origin::http(owner, stream)).await?;
     trace::note("id", run.response().id.as_str());
     let pool = Arc::clone(run.pool());
     if background {
@@ -111,19 +112,20 @@ pub struct Reading {
 /// `GET /v1/responses/{id}`: whole, or the rest of its stream.
 pub async fn get(
     State(shared): State<Arc<Shared>>,
+    owner: Owner,
     Path(id): Path<String>,
     reading: Result<Query<Reading>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(reading) = reading.map_err(bad_query)?;
     let from = reading.starting_after.map_or(0, |number| number + 1);
-    if let Some(entry) = shared.live.find(&id) {
+    if let Some(entry) = shared.live.find(owner, &id) {
         if reading.stream != Some(true) {
             return Ok(body::json(&entry.response()));
         }
         entry.wake().await;
         return Ok(follow(entry, from));
     }
-    let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
+    let turn = shared.turns.find(owner, &id).await?.ok_or_else(|| response_not_found(&id))?;
     if reading.stream == Some(true) {
         let message = "the events of this response are no longer kept; get it without `stream`";
         return Err(ApiError::bad_field("stream", message));
@@ -132,14 +134,18 @@ pub async fn get(
 }
 
 /// `DELETE /v1/responses/{id}`.
-pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
-    if let Some(entry) = shared.live.find(&id) {
+pub async fn delete(
+    State(shared): State<Arc<Shared>>,
+    owner: Owner,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    if let Some(entry) = shared.live.find(owner, &id) {
         // It is stored when it ends, so its end comes before the deletion.
         entry.cancel();
         entry.ended().await;
     }
-    let live = shared.live.remove(&id);
-    let stored = shared.turns.delete(&id).await?;
+    let live = shared.live.remove(owner, &id);
+    let stored = shared.turns.delete(owner, &id).await?;
     match live || stored {
         true => Ok(body::json(&json!({"id": id, "object": "response", "deleted": true}))),
         false => Err(response_not_found(&id)),
@@ -147,14 +153,18 @@ pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -
 }
 
 /// `POST /v1/responses/{id}/cancel`.
-pub async fn cancel(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, ApiError> {
-    if let Some(entry) = shared.live.find(&id) {
+pub async fn cancel(
+    State(shared): State<Arc<Shared>>,
+    owner: Owner,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    if let Some(entry) = shared.live.find(owner, &id) {
         shared.metrics.interrupted();
         entry.cancel();
         entry.ended().await;
         return Ok(body::json(&entry.response()));
     }
-    match shared.turns.find(&id).await? {
+    match shared.turns.find(owner, &id).await? {
         Some(turn) => {
             let message = format!("response {id:?} is not running in the background; it is {:?}", turn.response.status);
             Err(ApiError::bad_request(message))
@@ -174,11 +184,12 @@ pub struct Paging {
 /// `GET /v1/responses/{id}/input_items`.
 pub async fn input_items(
     State(shared): State<Arc<Shared>>,
+    owner: Owner,
     Path(id): Path<String>,
     paging: Result<Query<Paging>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(paging) = paging.map_err(bad_query)?;
-    let turn = shared.turns.find(&id).await?.ok_or_else(|| response_not_found(&id))?;
+    let turn = shared.turns.find(owner, &id).await?.ok_or_else(|| response_not_found(&id))?;
     let limit = match paging.limit.unwrap_or(20) {
         limit @ 1..=100 => limit,
         _ => return Err(ApiError::bad_field("limit", "must be from 1 to 100")),
@@ -229,16 +240,16 @@ pub async fn upgrade_required() -> Response {
     response
 }
 
-/// The stored turn that a request continues: one that is gone, or has not ended, is an error.
-pub async fn find_parent(shared: &Shared, id: Option<&str>) -> Result<Option<Arc<Turn>>, ApiError> {
+/// The stored turn that a request continues: one that is gone, another's, or has not ended, is an error.
+pub async fn find_parent(shared: &Shared, owner: Owner, id: Option<&str>) -> Result<Option<Arc<Turn>>, ApiError> {
     let Some(id) = id else { return Ok(None) };
-    if let Some(entry) = shared.live.find(id)
+    if let Some(entry) = shared.live.find(owner, id)
         && !entry.is_parked()
         && matches!(entry.response().status, Status::InProgress | Status::Queued)
     {
         return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
     }
-    let found = shared.turns.find(id).await?;
+    let found = shared.turns.find(owner, id).await?;
     found.map(Some).ok_or_else(|| ApiError::previous_not_found(id))
 }
 

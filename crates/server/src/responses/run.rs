@@ -19,6 +19,7 @@ use crate::error::ApiError;
 use crate::generation::{Generation, Piece};
 use crate::lock::lock;
 use crate::metrics::Rejection;
+use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::sessions::{self, Stretch};
 use crate::shared::Shared;
@@ -27,6 +28,8 @@ use crate::{facts, ids};
 /// Who asks, and how.
 #[derive(Clone, Debug)]
 pub struct Origin {
+    /// For whom.
+    pub owner: Owner,
     /// `websocket`, `sse` or `http`.
     pub transport: &'static str,
     /// The lane of a connection, when it has a name.
@@ -37,8 +40,8 @@ pub struct Origin {
 
 impl Origin {
     /// A request over HTTP.
-    pub fn http(stream: bool) -> Self {
-        Self { transport: if stream { "sse" } else { "http" }, stream_id: None, generate: true }
+    pub fn http(owner: Owner, stream: bool) -> Self {
+        Self { owner, transport: if stream { "sse" } else { "http" }, stream_id: None, generate: true }
     }
 }
 
@@ -72,6 +75,7 @@ pub struct Run {
     /// The conversation that the prompt begins with, where it is held.
     before: Option<Arc<Stretch>>,
     turn: Option<Arc<Turn>>,
+    owner: Owner,
     ended: bool,
 }
 
@@ -97,12 +101,21 @@ impl Run {
         let mut warnings = settings::warnings(&request, &pool);
         warnings.extend_from_slice(&tools.warnings);
         let head = sessions::head(request.instructions.as_deref(), tools.list);
-        let order = Order { pool: Arc::clone(&pool), request: Arc::clone(&request), parent: parent.clone() };
-        let mut prepared = order.prepare(&tools, head, origin.generate).await?;
-        warnings.append(&mut prepared.warnings);
+        let order = Order {
+            owner: origin.owner,
+            pool: Arc::clone(&pool),
+            request: Arc::clone(&request),
+            parent: parent.clone(),
+        };
+        let (before, started) = match order.prepare(&tools, head, origin.generate).await {
+            Ok(mut prepared) => {
+                warnings.append(&mut prepared.warnings);
+                (prepared.before, Generation::start(&pool, prepared.job))
+            }
+            Err(error) => (None, Err(error)),
+        };
         let mut response = settings::response(&request, &tools, &pool, parent.as_deref());
         response.flint = Some(Box::new(facts::served(&pool, origin.transport, warnings)));
-        let started = Generation::start(&pool, prepared.job);
         let (generation, failure) = match started {
             Ok(generation) => (Some(generation), None),
             Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
@@ -126,8 +139,9 @@ impl Run {
             stop: None,
             paused: None,
             head,
-            before: prepared.before,
+            before,
             turn: None,
+            owner: origin.owner,
             ended: false,
         };
         run.announce();
@@ -141,6 +155,11 @@ impl Run {
     /// The response as it stands.
     pub fn response(&self) -> &Response {
         &self.emitter.response
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// The model that makes it.
@@ -307,7 +326,7 @@ impl Run {
         self.started = true;
         self.set_place(None);
         if let Some(flint) = &mut self.emitter.response.flint {
-            flint.cache_miss = started.miss.map(|miss| facts::describe(&self.pool, miss));
+            flint.cache_miss = started.miss.map(facts::describe);
             flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
         }
         if self.emitter.response.status == Status::Queued {
@@ -362,7 +381,7 @@ impl Run {
         }
         self.set_place(None);
         if status == Status::Completed {
-            lock(&self.pool.recall).remember(self.emitter.shown(), &tokens);
+            lock(&self.pool.recall).remember(self.owner, self.emitter.shown(), &tokens);
         }
         let mut turn = self.link(self.emitter.response.clone());
         turn.tokens = tokens;
@@ -377,6 +396,7 @@ impl Run {
             response,
             tokens: self.generation.as_ref().map_or_else(Arc::default, |generation| generation.tokens().into()),
             fingerprint: self.pool.facts.fingerprint,
+            owner: self.owner,
         }
     }
 

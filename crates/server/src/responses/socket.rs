@@ -16,11 +16,13 @@ use futures_util::{SinkExt, StreamExt};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::error::{Error as WsError, ProtocolError};
 
 use super::lanes::{Lanes, Out};
 use crate::error::ApiError;
 use crate::listen::Place;
 use crate::metrics::{Metrics, Rejection, Transport};
+use crate::owner::Owner;
 use crate::shared::Shared;
 use crate::{body, trace};
 
@@ -38,6 +40,7 @@ const PINGS_MAX: u32 = 2;
 pub async fn upgrade(
     State(shared): State<Arc<Shared>>,
     place: Place,
+    owner: Owner,
     headers: &HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -46,17 +49,17 @@ pub async fn upgrade(
     let upgrade = upgrade.max_message_size(bytes).max_frame_size(bytes).read_buffer_size(READ_BUFFER);
     let mut response = upgrade.on_upgrade(move |socket| async move {
         let _counted = shared.metrics.connected(Transport::WebSocket);
-        serve(shared, socket, opened_with).await;
+        serve(shared, owner, socket, opened_with).await;
         drop(place);
     });
     response.headers_mut().insert("x-flint-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 
-async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
+async fn serve(shared: Arc<Shared>, owner: Owner, socket: WebSocket, opened_with: HeaderMap) {
     let (mut sink, mut messages) = socket.split();
     let (sender, mut out) = mpsc::channel(shared.limits.events_queued);
-    let mut lanes = Lanes::new(Arc::clone(&shared), sender, opened_with);
+    let mut lanes = Lanes::new(Arc::clone(&shared), owner, sender, opened_with);
     let mut ping = tokio::time::interval(shared.limits.websocket_ping);
     ping.reset();
     let mut unanswered = 0;
@@ -77,7 +80,8 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
                         replies.push(refusal(&shared.metrics, &error, None));
                     }
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => break None,
+                    Some(Ok(Message::Close(_))) | None => break None,
+                    Some(Err(error)) => break code_of(error),
                 }
             }
             Some(first) = out.recv() => {
@@ -125,6 +129,17 @@ async fn serve(shared: Arc<Shared>, socket: WebSocket, opened_with: HeaderMap) {
         let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static("") }))).await;
         // Give the peer a moment to answer, so that it does not see a reset.
         let _ = tokio::time::timeout(Duration::from_secs(1), messages.next()).await;
+    }
+}
+
+/// What a peer is told that broke the protocol (RFC 6455, section 7.4.1); nothing when it is gone.
+fn code_of(error: axum::Error) -> Option<u16> {
+    match error.into_inner().downcast_ref()? {
+        WsError::Capacity(_) => Some(close_code::SIZE),
+        WsError::Utf8(_) => Some(close_code::INVALID),
+        WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake | ProtocolError::ReceivedAfterClosing) => None,
+        WsError::Protocol(_) => Some(close_code::PROTOCOL),
+        _ => None,
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 use crate::lock::lock;
+use crate::owner::Owner;
 use crate::store::{Record, Store, StoreError};
 
 /// One response and what led to it.
@@ -26,6 +27,8 @@ pub struct Turn {
     pub tokens: Arc<[u32]>,
     /// The weights that generated it; tokens mean nothing to others.
     pub fingerprint: u64,
+    /// Who may read, continue, cancel and delete it.
+    pub owner: Owner,
 }
 
 impl Turn {
@@ -64,16 +67,18 @@ impl Turn {
             input: json(&input),
             response: json(&self.response),
             tokens: self.tokens.to_vec(),
+            owner: self.owner.number(),
         }
     }
 
-    fn from_record(record: Record, parent: Option<Arc<Turn>>) -> Result<Self, serde_json::Error> {
+    fn from_record(owner: Owner, record: Record, parent: Option<Arc<Turn>>) -> Result<Self, serde_json::Error> {
         Ok(Self {
             parent,
             input: serde_json::from_str(&record.input)?,
             response: serde_json::from_str(&record.response)?,
             tokens: record.tokens.into(),
             fingerprint: record.fingerprint,
+            owner,
         })
     }
 }
@@ -104,8 +109,8 @@ pub struct Turns {
 
 #[derive(Default)]
 struct Recent {
-    turns: HashMap<String, Arc<Turn>>,
-    order: VecDeque<String>,
+    turns: HashMap<(Owner, String), Arc<Turn>>,
+    order: VecDeque<(Owner, String)>,
 }
 
 impl Turns {
@@ -132,18 +137,21 @@ impl Turns {
         .await
     }
 
-    /// A stored turn with all before it.
-    pub async fn find(&self, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
-        if let Some(turn) = self.lock().turns.get(id) {
+    /// A stored turn of this owner with all before it. Another's is looked for in the same places as one that never
+    /// was, and found in none.
+    pub async fn find(&self, owner: Owner, id: &str) -> Result<Option<Arc<Turn>>, ApiError> {
+        let wanted = (owner, id.to_owned());
+        if let Some(turn) = self.lock().turns.get(&wanted) {
             return Ok(Some(Arc::clone(turn)));
         }
-        let (store, wanted) = (Arc::clone(&self.store), id.to_owned());
-        let records = self.blocking(move || store.chain(&wanted).map_err(|error| error.to_string())).await?;
+        let store = Arc::clone(&self.store);
+        let records =
+            self.blocking(move || store.chain(owner.number(), &wanted.1).map_err(|error| error.to_string())).await?;
         let Some(records) = records else { return Ok(None) };
         let mut turn: Option<Arc<Turn>> = None;
         for record in records {
             let id = record.id.clone();
-            let next = Turn::from_record(record, turn.take());
+            let next = Turn::from_record(owner, record, turn.take());
             turn = Some(Arc::new(next.map_err(|error| ApiError::internal(format!("stored response {id}: {error}")))?));
         }
         if let Some(turn) = &turn {
@@ -152,16 +160,17 @@ impl Turns {
         Ok(turn)
     }
 
-    /// Forgets a turn; false when there was none. Turns that continue it keep what they need.
-    pub async fn delete(&self, id: &str) -> Result<bool, ApiError> {
-        self.lock().turns.remove(id);
-        let (store, id) = (Arc::clone(&self.store), id.to_owned());
-        self.blocking(move || store.delete(&id).map_err(|error| error.to_string())).await
+    /// Forgets a turn of this owner; false when there was none. Turns that continue it keep what they need.
+    pub async fn delete(&self, owner: Owner, id: &str) -> Result<bool, ApiError> {
+        let wanted = (owner, id.to_owned());
+        self.lock().turns.remove(&wanted);
+        let store = Arc::clone(&self.store);
+        self.blocking(move || store.delete(owner.number(), &wanted.1).map_err(|error| error.to_string())).await
     }
 
     fn remember(&self, turn: Arc<Turn>) {
         let mut recent = self.lock();
-        let id = turn.response.id.clone();
+        let id = (turn.owner, turn.response.id.clone());
         if recent.turns.insert(id.clone(), turn).is_none() {
             recent.order.push_back(id);
         }

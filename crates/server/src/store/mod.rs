@@ -46,6 +46,8 @@ pub struct Record {
     pub response: String,
     /// What the model generated.
     pub tokens: Vec<u32>,
+    /// Whose it is; nobody else finds it.
+    pub owner: u64,
 }
 
 /// Where records are kept and how much of them.
@@ -175,19 +177,21 @@ impl Store {
         })
     }
 
-    /// The record of that id, unless it was deleted.
-    pub fn get(&self, id: &str) -> Result<Option<Record>, StoreError> {
+    /// The owner's record of that id, unless it was deleted.
+    pub fn get(&self, owner: u64, id: &str) -> Result<Option<Record>, StoreError> {
         let connection = self.lock();
         let mut statement = connection.prepare_cached(SELECT_VISIBLE)?;
-        Ok(statement.query_row([id], read).optional()?)
+        Ok(statement.query_row(params![id, owner.cast_signed()], read).optional()?)
     }
 
     /// The record and all it continues, the first turn first; deleted ancestors too. `None` when `get` has none.
-    pub fn chain(&self, id: &str) -> Result<Option<Vec<Record>>, StoreError> {
+    pub fn chain(&self, owner: u64, id: &str) -> Result<Option<Vec<Record>>, StoreError> {
         let mut connection = self.lock();
         // One read transaction: nothing of the chain can go between two steps.
         let transaction = connection.transaction()?;
-        let Some(last) = transaction.prepare_cached(SELECT_VISIBLE)?.query_row([id], read).optional()? else {
+        let Some(last) =
+            transaction.prepare_cached(SELECT_VISIBLE)?.query_row(params![id, owner.cast_signed()], read).optional()?
+        else {
             return Ok(None);
         };
         let mut chain = vec![last];
@@ -216,10 +220,11 @@ impl Store {
         })
     }
 
-    /// Makes a record disappear; `false` when there was none. Its content stays while stored responses continue it.
-    pub fn delete(&self, id: &str) -> Result<bool, StoreError> {
+    /// Makes an owner's record disappear; `false` when there was none. Its content stays while stored responses continue
+    /// it.
+    pub fn delete(&self, owner: u64, id: &str) -> Result<bool, StoreError> {
         self.write(|transaction, _| {
-            let hidden = transaction.execute("UPDATE responses SET deleted = 1 WHERE id = ?1 AND deleted = 0", [id])?;
+            let hidden = transaction.prepare_cached(HIDE)?.execute(params![id, owner.cast_signed()])?;
             if hidden > 0 {
                 evict::remove_tombstones_from(transaction, id)?;
             }
@@ -256,12 +261,15 @@ impl Store {
 }
 
 const SELECT: &str =
-    "SELECT id, parent, model, fingerprint, created, input, response, tokens FROM responses WHERE id = ?1";
-const SELECT_VISIBLE: &str = "SELECT id, parent, model, fingerprint, created, input, response, tokens FROM responses \
-    WHERE id = ?1 AND deleted = 0";
+    "SELECT id, parent, model, fingerprint, created, input, response, tokens, owner FROM responses WHERE id = ?1";
+// By the index that has both, so that a record of another owner is not touched: it takes as long as one that never was.
+const SELECT_VISIBLE: &str = "SELECT id, parent, model, fingerprint, created, input, response, tokens, owner \
+    FROM responses INDEXED BY responses_owner WHERE id = ?1 AND owner = ?2 AND deleted = 0";
+const HIDE: &str = "UPDATE responses INDEXED BY responses_owner SET deleted = 1 \
+    WHERE id = ?1 AND owner = ?2 AND deleted = 0";
 const INSERT: &str = "INSERT INTO responses \
-    (id, parent, depth, model, fingerprint, created, input, response, tokens, bytes) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    (id, parent, depth, model, fingerprint, created, input, response, tokens, bytes, owner) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 const UPDATE: &str = "UPDATE responses SET response = ?2, tokens = ?3, \
     bytes = bytes - octet_length(response) - octet_length(tokens) + ?4 WHERE id = ?1";
 
@@ -286,7 +294,8 @@ fn insert(transaction: &Transaction<'_>, record: &Record, depth: i64) -> Result<
         input,
         response,
         tokens,
-        bytes as i64
+        bytes as i64,
+        record.owner.cast_signed()
     ])?;
     Ok(())
 }
@@ -301,6 +310,7 @@ fn read(row: &Row<'_>) -> Result<Record, rusqlite::Error> {
         input: row.get(5)?,
         response: row.get(6)?,
         tokens: from_bytes(row.get_ref(7)?.as_blob()?),
+        owner: row.get::<_, i64>(8)?.cast_unsigned(),
     })
 }
 

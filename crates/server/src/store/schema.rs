@@ -29,7 +29,8 @@ impl fmt::Display for Notice {
 }
 
 /// One step per format version, applied in order; `user_version` counts those done. Never edit one that was released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE responses (
     id          TEXT PRIMARY KEY,
     parent      TEXT REFERENCES responses (id),
@@ -67,7 +68,12 @@ CREATE TRIGGER changed AFTER UPDATE OF bytes, deleted ON responses BEGIN
     UPDATE totals SET records = records + old.deleted - new.deleted,
         tombstones = tombstones - old.deleted + new.deleted, bytes = bytes - old.bytes + new.bytes;
 END;
-"];
+",
+    "
+ALTER TABLE responses ADD COLUMN owner INTEGER NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX responses_owner ON responses (owner, id);
+",
+];
 
 /// How long a write waits for another process that has the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

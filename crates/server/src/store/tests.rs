@@ -1,4 +1,5 @@
 //! The store as the server sees it, a model of it under random operations, and kill -9 in the middle of writing.
+#![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -20,6 +21,7 @@ fn record(id: &str, parent: Option<&str>, created: u64) -> Record {
         input: format!("[{{\"text\":\"to {id}\"}}]"),
         response: format!("{{\"id\":\"{id}\"}}"),
         tokens: vec![1, 2, u32::MAX],
+        owner: 7,
     }
 }
 
@@ -48,11 +50,11 @@ fn what_was_put_comes_back_after_reopening() {
     }
     let store = file(&path);
     assert_eq!(store.notice(), None);
-    assert_eq!(store.get("a").unwrap(), Some(first.clone()));
+    assert_eq!(store.get(7, "a").unwrap(), Some(first.clone()));
     let second = Record { response: "{\"status\":\"done\"}".to_owned(), tokens: vec![9], ..second };
-    assert_eq!(store.chain("b").unwrap(), Some(vec![first, second]));
-    assert_eq!(store.get("c").unwrap(), None);
-    assert_eq!(store.chain("c").unwrap(), None);
+    assert_eq!(store.chain(7, "b").unwrap(), Some(vec![first, second]));
+    assert_eq!(store.get(7, "c").unwrap(), None);
+    assert_eq!(store.chain(7, "c").unwrap(), None);
 }
 
 #[cfg(unix)]
@@ -76,7 +78,7 @@ fn refusals() {
     assert!(matches!(store.put(&record("a", None, 5)), Err(StoreError::Exists(_))));
     assert!(matches!(store.put(&record("b", Some("x"), 5)), Err(StoreError::NoParent { .. })));
     assert!(matches!(store.update_response("x", "{}", &[]), Err(StoreError::Missing(_))));
-    assert!(!store.delete("x").unwrap());
+    assert!(!store.delete(7, "x").unwrap());
     assert_eq!(store.counts().unwrap().records, 1);
 }
 
@@ -87,18 +89,45 @@ fn a_deleted_parent_stays_for_its_children_and_goes_with_the_last() {
     store.put(&record("b", Some("a"), 6)).unwrap();
     store.put(&record("c", Some("b"), 7)).unwrap();
     store.put(&record("d", Some("a"), 8)).unwrap();
-    assert!(store.delete("b").unwrap());
-    assert!(!store.delete("b").unwrap());
-    assert!(store.delete("a").unwrap());
-    assert_eq!(store.get("a").unwrap(), None);
-    assert_eq!(store.chain("b").unwrap(), None);
-    assert_eq!(ids(store.chain("c").unwrap()).unwrap(), ["a", "b", "c"]);
-    assert_eq!(ids(store.chain("d").unwrap()).unwrap(), ["a", "d"]);
-    assert!(store.delete("c").unwrap());
+    assert!(store.delete(7, "b").unwrap());
+    assert!(!store.delete(7, "b").unwrap());
+    assert!(store.delete(7, "a").unwrap());
+    assert_eq!(store.get(7, "a").unwrap(), None);
+    assert_eq!(store.chain(7, "b").unwrap(), None);
+    assert_eq!(ids(store.chain(7, "c").unwrap()).unwrap(), ["a", "b", "c"]);
+    assert_eq!(ids(store.chain(7, "d").unwrap()).unwrap(), ["a", "d"]);
+    assert!(store.delete(7, "c").unwrap());
     assert_eq!((store.counts().unwrap().records, store.counts().unwrap().tombstones), (1, 1));
-    assert_eq!(ids(store.chain("d").unwrap()).unwrap(), ["a", "d"]);
-    assert!(store.delete("d").unwrap());
+    assert_eq!(ids(store.chain(7, "d").unwrap()).unwrap(), ["a", "d"]);
+    assert!(store.delete(7, "d").unwrap());
     assert_eq!(store.counts().unwrap(), Counts::default());
+}
+
+#[test]
+fn what_is_anothers_is_not_there() {
+    let store = Store::open(StoreOptions::default()).unwrap();
+    store.put(&record("a", None, 1)).unwrap();
+    store.put(&record("b", Some("a"), 2)).unwrap();
+    for owner in [0, 6, 8, u64::MAX] {
+        assert_eq!(store.get(owner, "a").unwrap(), None);
+        assert_eq!(store.chain(owner, "b").unwrap(), None);
+        assert!(!store.delete(owner, "b").unwrap());
+    }
+    assert_eq!(ids(store.chain(7, "b").unwrap()).unwrap(), ["a", "b"]);
+}
+
+#[test]
+fn a_file_from_before_there_were_owners_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("responses.db");
+    let store = file(&path);
+    store.put(&Record { owner: 0, ..record("a", None, 1) }).unwrap();
+    let old = "DROP INDEX responses_owner; ALTER TABLE responses DROP COLUMN owner; PRAGMA user_version = 1;";
+    store.lock().execute_batch(old).unwrap();
+    drop(store);
+    let store = file(&path);
+    assert!(store.get(0, "a").unwrap().is_some());
+    assert_eq!(store.get(7, "a").unwrap(), None);
 }
 
 #[test]
@@ -109,8 +138,8 @@ fn old_records_go_but_not_from_under_young_ones() {
     store.put(&record("young", Some("root"), 120)).unwrap();
     assert_eq!(store.sweep(110).unwrap(), 0);
     assert_eq!(store.sweep(125).unwrap(), 2);
-    assert_eq!(store.get("root").unwrap(), None);
-    assert_eq!(ids(store.chain("young").unwrap()).unwrap(), ["root", "young"]);
+    assert_eq!(store.get(7, "root").unwrap(), None);
+    assert_eq!(ids(store.chain(7, "young").unwrap()).unwrap(), ["root", "young"]);
     assert_eq!(store.sweep(131).unwrap(), 1);
     assert_eq!(store.counts().unwrap(), Counts::default());
 }
@@ -126,11 +155,11 @@ fn a_full_store_lets_the_longest_idle_conversation_go() {
     for index in 0..6 {
         store.put(&record(&format!("other{index}"), None, 10 + index)).unwrap();
     }
-    assert!(store.get("idle1").unwrap().is_some());
+    assert!(store.get(7, "idle1").unwrap().is_some());
     store.put(&record("last", None, 20)).unwrap();
-    assert_eq!(store.get("idle1").unwrap(), None);
-    assert_eq!(store.get("idle0").unwrap(), None);
-    assert_eq!(ids(store.chain("used1").unwrap()).unwrap(), ["used0", "used1"]);
+    assert_eq!(store.get(7, "idle1").unwrap(), None);
+    assert_eq!(store.get(7, "idle0").unwrap(), None);
+    assert_eq!(ids(store.chain(7, "used1").unwrap()).unwrap(), ["used0", "used1"]);
     assert_eq!(store.counts().unwrap().records, 9);
 }
 
@@ -140,9 +169,9 @@ fn a_conversation_larger_than_the_store_is_refused_and_nothing_else_is_lost() {
     store.put(&record("small", None, 1)).unwrap();
     let big = Record { input: "x".repeat(1000), ..record("big", None, 2) };
     assert!(matches!(store.put(&big), Err(StoreError::TooLarge { .. })));
-    assert!(store.get("small").unwrap().is_some());
+    assert!(store.get(7, "small").unwrap().is_some());
     assert!(matches!(store.update_response("small", &"x".repeat(1000), &[]), Err(StoreError::TooLarge { .. })));
-    assert_eq!(store.get("small").unwrap(), Some(record("small", None, 1)));
+    assert_eq!(store.get(7, "small").unwrap(), Some(record("small", None, 1)));
 }
 
 #[test]
@@ -233,7 +262,7 @@ proptest! {
                     }
                 }
                 Operation::Delete(id) => {
-                    prop_assert_eq!(store.delete(&id.to_string()).unwrap(), visible.remove(&id));
+                    prop_assert_eq!(store.delete(7, &id.to_string()).unwrap(), visible.remove(&id));
                 }
                 Operation::Sweep(now) => {
                     let before = visible.len();
@@ -251,7 +280,7 @@ proptest! {
                     needed.insert(parent);
                     at = parent;
                 }
-                prop_assert_eq!(ids(store.chain(&id.to_string()).unwrap()), Some(expected));
+                prop_assert_eq!(ids(store.chain(7, &id.to_string()).unwrap()), Some(expected));
             }
             let counts = store.counts().unwrap();
             prop_assert_eq!(counts.records, visible.len() as u64);
@@ -269,6 +298,7 @@ fn turn(round: usize, index: usize) -> Record {
         input: format!("[\"{}\"]", "input ".repeat(index * 37 % 900)),
         response: format!("{{\"text\":\"{}\"}}", "output ".repeat(index * 53 % 900)),
         tokens: (0..index as u32 * 7 % 500).collect(),
+        owner: 7,
         ..record(&format!("r{round}-{index}"), parent.as_deref(), index as u64)
     }
 }
@@ -322,7 +352,7 @@ fn kill_nine_while_writing_loses_nothing_acknowledged() {
         for (round, last) in acknowledged.iter().enumerate() {
             let expected: Vec<Record> = (0..=*last).map(|index| turn(round, index)).collect();
             assert!(
-                store.chain(&format!("r{round}-{last}")).unwrap() == Some(expected),
+                store.chain(7, &format!("r{round}-{last}")).unwrap() == Some(expected),
                 "round {round}, {last} stored"
             );
         }

@@ -12,7 +12,6 @@ mod otlp;
 #[cfg(test)]
 mod tests;
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -31,7 +30,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// A line for a person, coloured on a terminal.
+    /// A line for a person.
     #[default]
     Human,
     /// One JSON object per line.
@@ -76,8 +75,8 @@ const FLUSH_MAX: Duration = Duration::from_secs(3);
 /// Sets up logs and traces for the whole process. Once, before the first log line.
 pub fn init(options: &TelemetryOptions) -> Result<Telemetry, TelemetryError> {
     let (provider, warnings) = otlp::provider_from_environment();
-    let colour = std::io::stderr().is_terminal();
-    subscriber(options, std::io::stderr, colour, provider.as_ref())?
+    // Without colours: whatever the fields of a line hold, the whole line is cleaned.
+    subscriber(options, boundary::print::stderr, provider.as_ref())?
         .try_init()
         .map_err(|_| TelemetryError::AlreadySet)?;
     for warning in warnings {
@@ -119,7 +118,6 @@ pub fn continue_trace(span: &Span, headers: &HeaderMap) {
 fn subscriber<W>(
     options: &TelemetryOptions,
     writer: W,
-    colour: bool,
     provider: Option<&SdkTracerProvider>,
 ) -> Result<impl Subscriber + Send + Sync + use<W>, TelemetryError>
 where
@@ -127,7 +125,7 @@ where
 {
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match options.format {
-        LogFormat::Human => Box::new(lines.compact().with_ansi(colour).with_target(false)),
+        LogFormat::Human => Box::new(lines.compact().with_ansi(false).with_target(false)),
         LogFormat::Json => Box::new(lines.json().flatten_event(true).with_span_list(false)),
     };
     let lines = lines.with_filter(log_filter(options.level.as_deref())?);

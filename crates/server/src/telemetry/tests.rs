@@ -1,4 +1,5 @@
 //! Log lines as written, and a process of its own that exports to a receiver here: variables are of a process.
+#![allow(clippy::disallowed_methods, reason = "a test starts itself again")]
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -30,7 +31,7 @@ fn logged(format: LogFormat, level: &str) -> String {
     let lines = Lines::default();
     let writer = lines.clone();
     let options = TelemetryOptions { format, level: Some(level.to_owned()) };
-    let subscriber = subscriber(&options, move || writer.clone(), false, None).unwrap();
+    let subscriber = subscriber(&options, move || writer.clone(), None).unwrap();
     tracing::subscriber::with_default(subscriber, || {
         let _entered = tracing::info_span!("response", id = "resp_1").entered();
         tracing::info!(tokens = 12, "finished");
@@ -66,7 +67,7 @@ fn levels() {
     assert_eq!(logged(LogFormat::Human, "warn"), "");
     assert_eq!(logged(LogFormat::Human, "warn,server=debug").lines().count(), 2);
     let options = TelemetryOptions { level: Some("server=loud".to_owned()), ..TelemetryOptions::default() };
-    let error = subscriber(&options, std::io::stderr, false, None).err().unwrap();
+    let error = subscriber(&options, std::io::stderr, None).err().unwrap();
     assert!(matches!(error, TelemetryError::Level { .. }), "{error}");
 }
 

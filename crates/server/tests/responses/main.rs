@@ -1,5 +1,5 @@
 //! The server as its clients meet it: real sockets, real engines, a model that says what it is told.
-#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test whose surroundings fail should fail")]
 
 mod background;
 mod client;
