@@ -94,10 +94,16 @@ pub enum Command {
         /// Its number, from 1.
         candidate: usize,
     },
-    /// Takes back the files of the last turn that changed any.
-    Undo,
+    /// Takes back the files of the last turn that changed any. Who changed one of them since is asked about.
+    Undo {
+        /// Do not ask.
+        force: bool,
+    },
     /// Takes back the last undo.
-    Redo,
+    Redo {
+        /// Do not ask.
+        force: bool,
+    },
     /// Says what a rewind to the beginning of a turn would change.
     PreviewRewind {
         /// The turn.

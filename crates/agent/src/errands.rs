@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::approval;
 use crate::command::{Command, RewindWhat};
-use crate::compact;
 use crate::config::Config;
 use crate::desk::{Desk, word};
 use crate::event::Event;
 use crate::history::History;
 use crate::session::Replay;
+use crate::{back, compact};
 
 /// The profile that `Command::Fast` switches.
 const FAST: &str = "fast";
@@ -28,14 +28,14 @@ pub async fn run(desk: &mut Desk, command: Command) {
             Ok(text) => desk.emit(Event::Diff { text }).await,
             Err(why) => desk.trouble(why).await,
         },
-        Command::Undo => {
-            let done = desk.history.undo().await;
-            restored(desk, "undo", done).await;
-        }
-        Command::Redo => {
-            let done = desk.history.redo().await;
-            restored(desk, "redo", done).await;
-        }
+        Command::Undo { force } => match desk.history.plan_undo(force).await {
+            Ok(plan) => back::go(desk, plan, force, None).await,
+            Err(why) => desk.trouble(why).await,
+        },
+        Command::Redo { force } => match desk.history.plan_redo().await {
+            Ok(plan) => back::go(desk, plan, force, None).await,
+            Err(why) => desk.trouble(why).await,
+        },
         Command::PreviewRewind { turn } => match desk.history.preview(turn).await {
             Ok(preview) => desk.emit(Event::RewindPreview(preview)).await,
             Err(why) => desk.trouble(why).await,
@@ -73,38 +73,29 @@ pub async fn run(desk: &mut Desk, command: Command) {
     }
 }
 
-async fn restored(desk: &mut Desk, what: &'static str, done: Result<Vec<std::path::PathBuf>, String>) {
-    match done {
-        Ok(paths) => desk.emit(Event::Restored { what, paths, turn: None }).await,
+async fn rewind(desk: &mut Desk, turn: u32, what: RewindWhat) {
+    let conversation = (what != RewindWhat::Files).then_some(what == RewindWhat::Both);
+    if what != RewindWhat::Conversation {
+        return match desk.history.plan_rewind(turn).await {
+            Ok(plan) => back::go(desk, plan, false, conversation).await,
+            Err(why) => desk.trouble(why).await,
+        };
+    }
+    match desk.history.rewind_conversation(turn, false) {
+        Ok(replay) => {
+            desk.take_up(&replay);
+            desk.emit(Event::Restored { what: "rewind", paths: Vec::new(), turn: Some(turn) }).await;
+        }
         Err(why) => desk.trouble(why).await,
     }
-}
-
-async fn rewind(desk: &mut Desk, turn: u32, what: RewindWhat) {
-    let mut paths = Vec::new();
-    if what != RewindWhat::Conversation {
-        match desk.history.rewind_files(turn).await {
-            Ok(changed) => paths = changed,
-            Err(why) => return desk.trouble(why).await,
-        }
-    }
-    let mut before = None;
-    if what != RewindWhat::Files {
-        match desk.history.rewind_conversation(turn, what == RewindWhat::Both) {
-            Ok(replay) => {
-                desk.take_up(&replay);
-                before = Some(turn);
-            }
-            Err(why) => return desk.trouble(why).await,
-        }
-    }
-    desk.emit(Event::Restored { what: "rewind", paths, turn: before }).await;
 }
 
 async fn new(desk: &mut Desk) {
     desk.history.close();
     let options = &desk.options;
     desk.history = History::begin_session(&options.state, &options.root, &desk.model(), options.ephemeral);
+    // The tools write into the journal of the session they were made for.
+    desk.tools = None;
     opened(desk, Replay::default()).await;
 }
 

@@ -1,10 +1,11 @@
 //! AGENTS.md: what a person and a project want every model to know. Read from the user's folder, then from the project's
 //! root down to the folder worked in, so that what is nearer comes later and wins.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::config::folders_from_root;
+use boundary::file::{self, FileError};
+
+use crate::config::{folders_from_root, project_root};
 
 /// The file's name.
 const FILE: &str = "AGENTS.md";
@@ -25,18 +26,22 @@ pub struct Instructions {
 /// Reads them, at most `bytes_max` in all. 0 reads none.
 pub fn read(user_dir: Option<&Path>, cwd: &Path, bytes_max: usize) -> Instructions {
     let mut found = Instructions::default();
-    let folders = user_dir.map(Path::to_owned).into_iter().chain(folders_from_root(cwd));
+    let root = project_root(cwd);
+    // The user's own file may be a link to anywhere; a project's may not lead out of the project.
+    let own = user_dir.map(|folder| (folder.to_owned(), None));
+    let folders =
+        own.into_iter().chain(folders_from_root(cwd).into_iter().map(|folder| (folder, Some(root.as_path()))));
     let mut left = bytes_max;
-    for folder in folders {
+    for (folder, root) in folders {
         let named = [OVERRIDE, FILE].map(|name| folder.join(name));
-        let Some(path) = named.into_iter().find(|path| path.is_file()) else { continue };
+        let Some(path) = named.into_iter().find(|path| path.symlink_metadata().is_ok()) else { continue };
         if left == 0 {
             if bytes_max > 0 {
                 found.warnings.push(format!("{} was not read: project_doc_max_bytes is used up", path.display()));
             }
             continue;
         }
-        match read_at_most(&path, left) {
+        match read_at_most(root, &path, left) {
             Ok((text, cut)) => {
                 left -= text.len();
                 if cut {
@@ -48,7 +53,7 @@ pub fn read(user_dir: Option<&Path>, cwd: &Path, bytes_max: usize) -> Instructio
                 }
                 add(&mut found, path, &text);
             }
-            Err(error) => found.warnings.push(format!("{} cannot be read: {error}", path.display())),
+            Err(error) => found.warnings.push(error.to_string()),
         }
     }
     found
@@ -66,11 +71,12 @@ fn add(found: &mut Instructions, path: PathBuf, text: &str) {
 }
 
 /// The beginning of a file, and whether there was more. Never cuts a character.
-fn read_at_most(path: &Path, bytes_max: usize) -> std::io::Result<(String, bool)> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
-    let cut = bytes.len() > bytes_max;
-    bytes.truncate(bytes_max);
+fn read_at_most(root: Option<&Path>, path: &Path, bytes_max: usize) -> Result<(String, bool), FileError> {
+    let opened = match root {
+        Some(root) => file::open_below(root, path)?,
+        None => file::open(path)?,
+    };
+    let (mut bytes, cut) = file::read_start(opened, path, bytes_max as u64)?;
     if cut {
         let whole = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
         bytes.truncate(whole);

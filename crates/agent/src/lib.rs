@@ -3,8 +3,11 @@
 //! [`Command`] goes in, [`Event`] comes out; the terminal, `flint exec` and editors are all drawn from the same events.
 //! Below it stands `client`, so any Responses or Chat provider can be the model; above it stand `tui` and `cli`. It knows
 //! tasks, files, checkpoints and permission, and nothing of terminals.
+#![cfg_attr(not(test), deny(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 pub mod approval;
+mod back;
 pub mod candidates;
 pub mod checkpoint;
 mod command;
@@ -20,15 +23,19 @@ mod event;
 pub mod failing;
 pub mod history;
 pub mod instructions;
+pub mod journal;
 pub mod local;
 pub mod outline;
 pub mod pair;
 mod partner;
+#[allow(clippy::disallowed_methods, reason = "it starts this program again, and what it was given to hold")]
 pub mod sandbox;
 pub mod session;
 pub mod tool_loop;
 pub mod tools;
+pub mod trust;
 pub mod turn;
+pub mod walk;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{

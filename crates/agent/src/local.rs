@@ -18,6 +18,12 @@ const START_MAX: Duration = Duration::from_secs(180);
 /// How often a server that starts is looked at: often enough that nobody notices.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// Most that is read of the file with the server's process number.
+const NUMBER_BYTES_MAX: u64 = 64;
+
+/// Most that is read of the server's log, for its last line.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
 /// How long a server that was told to stop may take; then it is stopped without being asked.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -135,8 +141,12 @@ fn spawn(how: &ServerHow) -> Result<Child, LocalError> {
     };
     let log = OpenOptions::new().create(true).write(true).truncate(true).open(how.log()).map_err(state(&how.log()))?;
     let also = log.try_clone().map_err(state(&how.log()))?;
+    // This very program, by its own path. Its environment is ours: whatever is in it has had its effect already.
+    #[allow(clippy::disallowed_methods)]
     let mut command = Command::new(&how.program);
-    command.arg("serve").arg("--socket").arg(how.socket()).args(["--port", "0"]).args(&how.arguments);
+    command.arg("serve").arg("--socket").arg(how.socket()).args(["--socket-only", "--snapshot-unstored"]);
+    // Its one user's sessions are on disk anyway, as the partner writes them down.
+    command.args(&how.arguments);
     for model in &how.models {
         command.arg("--model").arg(model);
     }
@@ -150,20 +160,21 @@ fn spawn(how: &ServerHow) -> Result<Child, LocalError> {
 
 /// Tells the server to stop and waits until it has. False when none runs.
 fn end(how: &ServerHow) -> bool {
-    let Ok(text) = std::fs::read_to_string(how.process_file()) else { return false };
+    let Ok(number) = boundary::file::read(&how.process_file(), NUMBER_BYTES_MAX) else { return false };
     let _ = std::fs::remove_file(how.process_file());
-    let Ok(process) = text.trim().parse::<u32>() else { return false };
+    let Ok(process) = String::from_utf8_lossy(&number).trim().parse::<u32>() else { return false };
     if !is_our_server(process, how) {
         return false;
     }
-    let signal = |name: &str| {
-        let _ = Command::new("kill").args([name, &process.to_string()]).stderr(Stdio::null()).status();
+    let signal = |signal| {
+        let number = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+        let _ = number.map(|number| rustix::process::kill_process(number, signal));
     };
-    signal("-TERM");
+    signal(rustix::process::Signal::TERM);
     let begun = Instant::now();
     while is_our_server(process, how) {
         if begun.elapsed() > STOP_MAX {
-            signal("-KILL");
+            signal(rustix::process::Signal::KILL);
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -171,6 +182,7 @@ fn end(how: &ServerHow) -> bool {
 }
 
 /// Whether the process with this number is the server, and not another that got its number.
+#[allow(clippy::disallowed_methods, reason = "the system's own file")]
 fn is_our_server(process: u32, how: &ServerHow) -> bool {
     let Ok(line) = std::fs::read(format!("/proc/{process}/cmdline")) else { return false };
     let line = String::from_utf8_lossy(&line).into_owned();
@@ -187,6 +199,7 @@ fn lock(how: &ServerHow) -> Result<File, LocalError> {
 }
 
 fn last_line(path: &Path) -> String {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let text = boundary::file::read(path, LOG_BYTES_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
 }

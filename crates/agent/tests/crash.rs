@@ -1,6 +1,7 @@
 //! The program is killed at random moments of a scripted session, with SIGKILL, so nothing can be tidied up. Afterwards
 //! every file is as before or as after its edit, the session opens with everything it had, and checkpoints bring back
 //! trees that are equal byte for byte to what the script says they were.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
 use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ fn child() {
         let before = place.store.snapshot(&place.root).unwrap();
         session.append(Record::Checkpoint { turn, tree: before.to_string() }).unwrap();
         session.append(Record::Prompt { turn, text: format!("version {turn}") }).unwrap();
-        let written = Batch::resolve(&place.root, &changes(turn)).unwrap().write().unwrap();
+        let written = Batch::resolve(&place.root, &changes(turn)).unwrap().write(|_| Ok(())).unwrap();
         let file = |path: &PathBuf| EditedFile { path: path.clone(), added: 1000, removed: 1000 };
         session
             .append(Record::Edits { turn, files: written.iter().map(|file| &file.path).map(file).collect() })

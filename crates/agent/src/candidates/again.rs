@@ -25,8 +25,8 @@ pub async fn take_back(desk: &mut Desk) -> Result<(), String> {
     let written = std::mem::take(&mut desk.written);
     let back = |file: &Written| Written { path: file.path.clone(), old: file.new.clone(), new: file.old.clone() };
     let back: Vec<Written> = written.iter().map(back).collect();
-    let root = desk.root();
-    let applied = tokio::task::spawn_blocking(move || apply(&root, &back)).await;
+    let journal = desk.history.journal();
+    let applied = tokio::task::spawn_blocking(move || apply(&journal, &back)).await;
     applied.map_err(|error| format!("taking the last answer back broke: {error}"))??;
     desk.refused.taken.take(&written);
     desk.refused.count += 1;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{Scratch, put};
 use crate::CandidateState;
+use crate::context::files::{FILE_BYTES_MAX, NAMED_BYTES_MAX, read_text};
 use crate::edit::Written as NewFile;
 use crate::failing::{Failing, talkative_python};
 use crate::tools::{Commands, bounded};
@@ -84,7 +85,7 @@ impl Checker {
         for (path, fix) in fixes {
             // A formatter that fails met a syntax error, which the compiler says better.
             if self.succeeds(root, &fix).await
-                && let Ok(text) = std::fs::read_to_string(root.join(&path))
+                && let Some(text) = read_text(root, &path, NAMED_BYTES_MAX)
                 && let Some(file) = files.iter_mut().find(|file| file.path == path)
             {
                 file.new = Some(text);
@@ -162,17 +163,18 @@ fn compile(root: &Path, path: &Path, given: Option<&str>) -> Option<Step> {
     let extension = path.extension()?.to_str()?;
     let step = |line: String, folder: &Path| Some(Step { name: "compile", line, folder: folder.to_owned() });
     match extension {
-        "py" if on_path("python3") => {
+        "py" => {
+            let python = tool(root, "python3")?;
             let program = "import sys; p = sys.argv[1]; compile(open(p, \"rb\").read(), p, \"exec\")";
-            step(format!("python3 -c '{program}' {quoted}"), Path::new(""))
+            step(format!("{python} -I -c '{program}' {quoted}"), Path::new(""))
         }
-        "js" | "mjs" | "cjs" if on_path("node") => step(format!("node --check {quoted}"), Path::new("")),
+        "js" | "mjs" | "cjs" => step(format!("{} --check {quoted}", tool(root, "node")?), Path::new("")),
         // A given cargo command compiles anyway.
-        "rs" if !given.is_some_and(|line| line.trim_start().starts_with("cargo ")) && on_path("cargo") => {
+        "rs" if !given.is_some_and(|line| line.trim_start().starts_with("cargo ")) => {
             let folder = above(root, path, "Cargo.toml")?;
-            step("cargo check --quiet --offline --all-targets".to_owned(), &folder)
+            step(format!("{} check --quiet --offline --all-targets", tool(root, "cargo")?), &folder)
         }
-        "go" if on_path("go") => step("go vet ./...".to_owned(), &above(root, path, "go.mod")?),
+        "go" => step(format!("{} vet ./...", tool(root, "go")?), &above(root, path, "go.mod")?),
         _ => None,
     }
 }
@@ -190,21 +192,24 @@ impl Formatter {
         let file = shell_word(path);
         let with = |check: String, fix: String| Some(Self { check, fix });
         match path.extension()?.to_str()? {
-            "rs" if on_path("rustfmt") => {
-                let edition = edition(root, path);
+            "rs" => {
+                let (rustfmt, edition) = (tool(root, "rustfmt")?, edition(root, path));
                 with(
-                    format!("rustfmt --check --edition {edition} {file}"),
-                    format!("rustfmt --edition {edition} {file}"),
+                    format!("{rustfmt} --check --edition {edition} {file}"),
+                    format!("{rustfmt} --edition {edition} {file}"),
                 )
             }
-            "go" if on_path("gofmt") => with(format!("test -z \"$(gofmt -l {file})\""), format!("gofmt -w {file}")),
+            "go" => {
+                let gofmt = tool(root, "gofmt")?;
+                with(format!("test -z \"$({gofmt} -l {file})\""), format!("{gofmt} -w {file}"))
+            }
             "py" => {
-                let project = std::fs::read_to_string(root.join("pyproject.toml")).unwrap_or_default();
-                let uses = |name: &str| project.contains(&format!("[tool.{name}")) && on_path(name);
-                if uses("ruff") {
-                    with(format!("ruff format --check {file}"), format!("ruff format {file}"))
-                } else if uses("black") {
-                    with(format!("black --quiet --check {file}"), format!("black --quiet {file}"))
+                let project = read_text(root, Path::new("pyproject.toml"), FILE_BYTES_MAX).unwrap_or_default();
+                let used = |name: &str| tool(root, name).filter(|_| project.contains(&format!("[tool.{name}")));
+                if let Some(ruff) = used("ruff") {
+                    with(format!("{ruff} format --check {file}"), format!("{ruff} format {file}"))
+                } else if let Some(black) = used("black") {
+                    with(format!("{black} --quiet --check {file}"), format!("{black} --quiet {file}"))
                 } else {
                     None
                 }
@@ -216,8 +221,8 @@ impl Formatter {
 
 /// The edition of the crate a file is in; the newest that every rustfmt in use knows when none is said.
 fn edition(root: &Path, path: &Path) -> String {
-    let manifest = above(root, path, "Cargo.toml").map(|folder| root.join(folder).join("Cargo.toml"));
-    let text = manifest.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let manifest = above(root, path, "Cargo.toml").map(|folder| folder.join("Cargo.toml"));
+    let text = manifest.and_then(|path| read_text(root, &path, FILE_BYTES_MAX)).unwrap_or_default();
     let said = |line: &str| line.trim_start().strip_prefix("edition")?.split('"').nth(1).map(str::to_owned);
     text.lines().find_map(said).unwrap_or_else(|| "2021".to_owned())
 }
@@ -227,9 +232,12 @@ fn above(root: &Path, path: &Path, name: &str) -> Option<PathBuf> {
     path.ancestors().skip(1).find(|folder| root.join(folder).join(name).is_file()).map(Path::to_owned)
 }
 
-fn on_path(program: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+/// A program as a word of a shell line: by its own path, and never one that the workspace or a copy of it brings along.
+fn tool(root: &Path, name: &str) -> Option<String> {
+    let mut never = boundary::program::current_workspace();
+    never.push(root.to_owned());
+    let path = boundary::program::find(name.as_ref(), &never)?;
+    Some(format!("'{}'", path.to_str()?.replace('\'', "'\\''")))
 }
 
 /// A path as one word of a shell line, which cannot be taken for an option.
@@ -249,7 +257,11 @@ mod tests {
         let line =
             |path: &str, given| compile(root.path(), Path::new(path), given).map(|step| (step.line, step.folder));
         let rust = line("a/src/lib.rs", None).unwrap();
-        assert_eq!(rust, ("cargo check --quiet --offline --all-targets".to_owned(), PathBuf::from("a")));
+        assert!(
+            rust.0.starts_with("'/") && rust.0.ends_with("/cargo' check --quiet --offline --all-targets"),
+            "{rust:?}"
+        );
+        assert_eq!(rust.1, PathBuf::from("a"));
         assert_eq!(line("a/src/lib.rs", Some("cargo test")), None, "cargo test compiles anyway");
         assert_eq!(line("b/src/lib.rs", None), None, "no crate");
         assert_eq!(edition(root.path(), Path::new("a/src/lib.rs")), "2024");

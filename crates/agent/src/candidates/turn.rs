@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
 use crate::desk::{Desk, During};
 use crate::edit::{Batch, Change, ChangeKind, Written};
+use crate::journal::Journal;
 use crate::pair::{Question, Task};
+use crate::sandbox::Mode;
 use crate::tools::Commands;
 use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt, diff};
 
@@ -27,7 +29,9 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
     if count > COUNT_MAX {
         return Outcome::Failed { why: format!("{count} candidates are too many; {COUNT_MAX} is the limit") };
     }
+    let key = if desk.config().candidates.check.is_some() { "try.check" } else { "check" };
     let configured = desk.config().candidates.check.clone().or_else(|| desk.config().check.clone());
+    let by_user = check.is_some() || (configured.is_some() && !desk.options.config.is_projects(key));
     let folder = desk.options.state.join("tries");
     let place = folder.join(format!("work-{}", std::process::id()));
     let trial = Trial {
@@ -36,7 +40,7 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
         count,
         temperature: desk.config().temperature.unwrap_or(0.0),
         checker: Checker {
-            commands: commands(desk),
+            commands: commands(desk, by_user),
             command: check.or(configured),
             timeout: CHECK_TIMEOUT,
             build: folder.join("build"),
@@ -99,11 +103,16 @@ async fn nothing_passed(desk: &Desk, folder: &std::path::Path, message: &str, tr
     Outcome::Failed { why: format!("none of {} candidates passed{kept}", tried.len()) }
 }
 
-/// Checks run in copies, so the workspace itself is not writable for them.
-fn commands(desk: &Desk) -> Commands {
+/// Checks run in copies, so the workspace itself is not writable for them. Full access is for a check that the user set
+/// themselves: what a project names, or what is run because a project has such files, stays in the sandbox.
+fn commands(desk: &Desk, by_user: bool) -> Commands {
     let config = desk.config();
     let protect = desk.options.config.files.clone();
-    Commands::new(config.sandbox_mode, config.sandbox_workspace_write.clone(), protect)
+    let mode = match config.sandbox_mode {
+        Mode::DangerFullAccess if !by_user => Mode::WorkspaceWrite,
+        mode => mode,
+    };
+    Commands::new(mode, config.sandbox_workspace_write.clone(), protect)
 }
 
 /// Writes a candidate of the last try into the workspace.
@@ -141,7 +150,7 @@ pub(super) async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
         edits.push(edit);
     }
     let written = match permitted(desk, &edits, files).await {
-        Ok(()) => apply(&desk.root(), files),
+        Ok(()) => apply(&desk.history.journal(), files),
         Err(why) => Err(why),
     };
     for (edit, file) in edits.into_iter().zip(files) {
@@ -178,7 +187,7 @@ async fn permitted(desk: &mut Desk, edits: &[u64], files: &[Written]) -> Result<
 }
 
 /// Writes the files, unless the workspace is no longer what they were made for.
-pub(super) fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Written>, String> {
+pub(super) fn apply(journal: &Journal, files: &[Written]) -> Result<Vec<Written>, String> {
     let change = |file: &Written| {
         let kind = match &file.new {
             Some(text) => ChangeKind::WholeFile { text: text.clone() },
@@ -187,11 +196,11 @@ pub(super) fn apply(root: &std::path::Path, files: &[Written]) -> Result<Vec<Wri
         Change { path: file.path.clone(), kind }
     };
     let changes: Vec<Change> = files.iter().map(change).collect();
-    let batch = Batch::resolve(root, &changes).map_err(|error| error.to_string())?;
+    let batch = Batch::resolve(journal.root(), &changes).map_err(|error| error.to_string())?;
     let now = batch.files();
     let same = |file: &Written| now.iter().any(|now| now.path == file.path && now.old == file.old);
     if let Some(file) = files.iter().find(|file| file.old != file.new && !same(file)) {
         return Err(format!("{} changed meanwhile; try again", file.path.display()));
     }
-    batch.write().map_err(|error| error.to_string())
+    batch.write(|step| journal.edit(step)).map_err(|error| error.to_string())
 }

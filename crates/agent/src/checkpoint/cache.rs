@@ -136,12 +136,15 @@ fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, (Numbers, Hash)>> {
     rest.split(|byte| *byte == 0).filter(|part| !part.is_empty()).map(record).collect()
 }
 
+/// Bytes of a file that is read, though it grew since the walk found it small enough.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
 /// A file's contents with the numbers it had before and after reading. One that is being written is read again.
 fn read(path: &Path) -> Option<(Numbers, Vec<u8>)> {
     let mut last = None;
     for _ in 0..3 {
         let before = Numbers::of(&std::fs::symlink_metadata(path).ok()?);
-        let bytes = std::fs::read(path).ok()?;
+        let bytes = boundary::file::read(path, FILE_BYTES_MAX).ok()?;
         let after = Numbers::of(&std::fs::symlink_metadata(path).ok()?);
         let settled = before == after && after.size == bytes.len() as u64;
         // What is written all the time is taken as it was seen.

@@ -1,29 +1,39 @@
 //! Undo you can trust: the whole folder as it was, kept outside of git.
 //!
-//! Before every turn and command the partner calls [`Store::snapshot`]; `/undo` and `/rewind` call [`Store::restore`].
+//! Before every turn and command the partner calls [`Store::snapshot`], and before every edit [`Store::keep`]; `/undo` and
+//! `/rewind` ask [`Store::plan_back`] what of the present is Flint's doing, and take back that and nothing else.
 //! Contents are stored once by their SHA-256, folders as lists of what they hold, so a snapshot costs what changed. The
 //! user's index, history and `.git` are never touched, and none is needed. What is too large is left out, by name, and a
 //! restore leaves it alone ([`Limits`]).
 //!
 //! Every file of the store is written beside its place and renamed, and read back with its hash compared: a crash leaves
 //! a snapshot whole or not there at all.
+#![allow(clippy::disallowed_methods, reason = "files of our own, in a folder of our own")]
 
+mod back;
 mod cache;
 mod objects;
+mod prune;
 mod restore;
+mod step;
 mod tree;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+pub use back::{Gone, Plan, Way};
 use cache::StatCache;
-use objects::{Hash, Objects};
-use tree::{Entry, Kind, Snapshot};
+pub(crate) use objects::Hash;
+use objects::Objects;
+pub use prune::{Kept, PruneLimits};
+pub(crate) use step::MODE_UNKNOWN;
+pub use step::{Done, Step};
+use tree::Snapshot;
+pub(crate) use tree::{Entry, Kind};
 pub use walk::Limits;
 
 /// The name of a snapshot: the same folder with the same contents has the same name.
@@ -66,6 +76,12 @@ pub enum CheckpointError {
         /// Of what.
         what: String,
     },
+    /// Somebody wrote a file while its contents were being kept.
+    #[error("{} changed while a copy of it was being kept; nothing was changed, try again", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+    },
 }
 
 impl CheckpointError {
@@ -105,7 +121,7 @@ impl Store {
         };
         make(folder)?;
         let folder = std::fs::canonicalize(folder).map_err(CheckpointError::io(folder))?;
-        for name in ["objects", "trees", "stat"] {
+        for name in ["objects", "trees", "stat", "sessions"] {
             make(&folder.join(name))?;
         }
         let objects = Objects::new(folder.join("objects"));
@@ -173,25 +189,6 @@ impl Store {
         Ok(self.load(id)?.left_out)
     }
 
-    /// Forgets snapshots that nobody used for this long, and contents that no snapshot has any more. Returns the bytes
-    /// that were freed.
-    pub fn prune(&self, unused: Duration) -> Result<u64> {
-        let old = |path: &Path| {
-            let age = std::fs::metadata(path).and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
-            age.is_some_and(|age| age > unused)
-        };
-        let trees = self.folder.join("trees");
-        let mut needed: BTreeSet<String> = BTreeSet::new();
-        for name in objects::names(&trees)? {
-            if old(&trees.join(&name)) {
-                let _ = std::fs::remove_file(trees.join(&name));
-            } else if let Some(id) = TreeId::parse(&name) {
-                needed.extend(self.load(&id)?.objects_needed());
-            }
-        }
-        self.objects.remove_unless(&needed, old)
-    }
-
     fn changed_texts(&self, from: &TreeId, to: &TreeId) -> Result<Vec<ChangedText>> {
         let (from, to) = (self.load(from)?, self.load(to)?);
         let mut changed = Vec::new();
@@ -229,9 +226,17 @@ impl Store {
     }
 
     fn load(&self, id: &TreeId) -> Result<Snapshot> {
-        let unknown = || CheckpointError::Unknown { id: id.to_string() };
-        let record = std::fs::read(self.folder.join("trees").join(&id.0)).map_err(|_| unknown())?;
-        Snapshot::load(&id.0, &record, &self.objects)
+        Snapshot::load(&id.0, &self.record(id)?, &self.objects)
+    }
+
+    /// The file of a snapshot or a step, whole and as it was written.
+    fn record(&self, id: &TreeId) -> Result<Vec<u8>> {
+        let unknown = |_| CheckpointError::Unknown { id: id.to_string() };
+        let record = std::fs::read(self.folder.join("trees").join(&id.0)).map_err(unknown)?;
+        match Hash::of(&record).to_string() == id.0 {
+            true => Ok(record),
+            false => Err(CheckpointError::Damaged { what: format!("checkpoint {id}") }),
+        }
     }
 
     fn tree_path(&self, id: &tree::Root) -> PathBuf {

@@ -1,21 +1,25 @@
 //! Contents by their hash: a file each, written once.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{CheckpointError, Result, sha256};
 
+/// So long a process believes that what it has seen in the store is there. Whoever prunes leaves alone what was asked for
+/// in a time longer than this ([`super::prune`]).
+const SEEN_TRUSTED: Duration = Duration::from_secs(600);
+
 /// SHA-256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Hash(pub(super) [u8; 32]);
+pub(crate) struct Hash(pub(crate) [u8; 32]);
 
 impl Hash {
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(sha256(bytes))
     }
 
@@ -42,8 +46,8 @@ impl std::fmt::Display for Hash {
 #[derive(Debug)]
 pub(super) struct Objects {
     folder: PathBuf,
-    /// What this process has seen in the store, so that it asks the file system once.
-    seen: Mutex<HashSet<Hash>>,
+    /// What this process has seen in the store and when, so that it seldom asks the file system.
+    seen: Mutex<HashMap<Hash, Instant>>,
 }
 
 impl Objects {
@@ -63,14 +67,25 @@ impl Objects {
         let hash = Hash::of(bytes);
         if !self.has(&hash, bytes.len() as u64) {
             write_file(&self.path(&hash), bytes, sync)?;
-            self.seen().insert(hash);
+            self.seen().insert(hash, Instant::now());
         }
         Ok(hash)
     }
 
+    /// Sees to it that contents which are stored survive a power cut, their names included.
+    pub(super) fn sync(&self, hashes: &BTreeSet<Hash>) -> Result<()> {
+        let mut folders = BTreeSet::new();
+        for hash in hashes {
+            let path = self.path(hash);
+            std::fs::File::open(&path).and_then(|file| file.sync_data()).map_err(CheckpointError::io(&path))?;
+            folders.extend(path.parent().map(Path::to_owned));
+        }
+        folders.iter().try_for_each(|folder| sync_folder(folder))
+    }
+
     /// Whether contents of this size are stored. What is asked for is young again, so that nobody prunes it.
     pub(super) fn has(&self, hash: &Hash, size: u64) -> bool {
-        if self.seen().contains(hash) {
+        if self.seen().get(hash).is_some_and(|at| at.elapsed() < SEEN_TRUSTED) {
             return true;
         }
         let path = self.path(hash);
@@ -78,12 +93,12 @@ impl Objects {
         let there = std::fs::metadata(&path).is_ok_and(|data| data.len() == size);
         if there {
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
-            self.seen().insert(*hash);
+            self.seen().insert(*hash, Instant::now());
         }
         there
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashSet<Hash>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<Hash, Instant>> {
         // Each hash in it stands for itself, so a panic elsewhere leaves nothing half done.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,6 +108,16 @@ impl Objects {
         let damaged = || CheckpointError::Damaged { what: what.display().to_string() };
         let bytes = std::fs::read(self.path(hash)).map_err(|_| damaged())?;
         if Hash::of(&bytes) == *hash { Ok(bytes) } else { Err(damaged()) }
+    }
+
+    /// Bytes of everything stored.
+    pub(super) fn bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for prefix in names(&self.folder)? {
+            let folder = std::fs::read_dir(self.folder.join(&prefix)).into_iter().flatten().flatten();
+            bytes += folder.filter_map(|file| Some(file.metadata().ok()?.len())).sum::<u64>();
+        }
+        Ok(bytes)
     }
 
     /// Removes what is not needed and old enough; the bytes freed.
@@ -111,6 +136,11 @@ impl Objects {
         }
         Ok(freed)
     }
+}
+
+/// Sees to it that the names in a folder survive a power cut.
+pub(super) fn sync_folder(folder: &Path) -> Result<()> {
+    std::fs::File::open(folder).and_then(|file| file.sync_all()).map_err(CheckpointError::io(folder))
 }
 
 /// Names of the files in a folder.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -224,6 +225,20 @@ fn the_store_may_lie_inside_and_knows_other_processes_files() {
     assert!(!root.join(".flint-write-4000000000-1").exists());
 }
 
+/// Makes everything in a store look old.
+fn age_all(state: &Path) {
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(100);
+    for (path, _) in contents(state).into_iter().filter(|(_, (kind, ..))| *kind == 'f') {
+        fs::File::open(state.join(path)).unwrap().set_modified(long_ago).unwrap();
+    }
+}
+
+/// Limits under which everything older than ten seconds may go.
+fn ten_seconds() -> PruneLimits {
+    let ten = Duration::from_secs(10);
+    PruneLimits { unused: ten, every: ten, rest: ten, ..PruneLimits::default() }
+}
+
 #[test]
 fn pruning_keeps_what_is_used() {
     let (folder, state, store) = folders();
@@ -232,18 +247,62 @@ fn pruning_keeps_what_is_used() {
     let old = store.snapshot(root).unwrap();
     write(root, "a", "new");
     let new = store.snapshot(root).unwrap();
-    let long_ago = std::time::SystemTime::now() - Duration::from_secs(100);
-    let age = |path: &Path| fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
-    for path in contents(state.path()).into_iter().filter(|(_, (kind, ..))| *kind == 'f').map(|(path, _)| path) {
-        age(&state.path().join(path));
-    }
+    age_all(state.path());
     store.restore(root, &new).unwrap();
     store.snapshot(root).unwrap();
-    assert!(store.prune(Duration::from_secs(10)).unwrap() >= 11);
+    assert!(store.prune(&ten_seconds(), |_| false).unwrap() >= 11);
     assert!(matches!(store.restore(root, &old), Err(CheckpointError::Unknown { .. })));
     write(root, "a", "x");
     store.restore(root, &new).unwrap();
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "new");
+    assert_eq!(store.prune(&ten_seconds(), |_| false).unwrap(), 0, "not twice in ten seconds");
+}
+
+#[test]
+fn pruning_leaves_live_sessions_and_the_last_turn_of_every_other() {
+    let (folder, state, store) = folders();
+    let root = folder.path();
+    let mut snapshots = Vec::new();
+    for text in ["one", "two", "three", "four", "nobody's"] {
+        write(root, "a", text);
+        snapshots.push(store.snapshot(root).unwrap());
+    }
+    let mut ended = store.hold("ended").unwrap();
+    ended.note(1, &snapshots[0]).unwrap();
+    ended.note(2, &snapshots[1]).unwrap();
+    drop(ended);
+    let mut live = store.hold("live").unwrap();
+    live.note(1, &snapshots[2]).unwrap();
+    live.note(2, &snapshots[3]).unwrap();
+    drop(store.hold("deleted").unwrap());
+    age_all(state.path());
+    let other = Store::open(state.path()).unwrap();
+    other.prune(&PruneLimits { bytes_max: 0, ..ten_seconds() }, |session| session != "deleted").unwrap();
+    let there: Vec<bool> = snapshots.iter().map(|id| store.read(id, Path::new("a")).is_ok()).collect();
+    assert_eq!(there, [false, true, true, true, false]);
+    assert!(!state.path().join("sessions/deleted").exists());
+    drop(live);
+}
+
+#[test]
+fn too_much_is_forgotten_oldest_first() {
+    let (folder, state, store) = folders();
+    let root = folder.path();
+    let mut snapshots = Vec::new();
+    for number in 0..8u64 {
+        write(root, "a", &format!("{number}").repeat(1000));
+        let id = store.snapshot(root).unwrap();
+        let at = std::time::SystemTime::now() - Duration::from_secs(100 - number);
+        fs::File::open(state.path().join("trees").join(id.to_string())).unwrap().set_modified(at).unwrap();
+        snapshots.push(id);
+    }
+    for prefix in fs::read_dir(state.path().join("objects")).unwrap().flatten() {
+        age_all(&prefix.path());
+    }
+    let limits = PruneLimits { unused: Duration::from_secs(1000), bytes_max: 4500, ..ten_seconds() };
+    assert!(Store::open(state.path()).unwrap().prune(&limits, |_| true).unwrap() > 3000);
+    let there: Vec<bool> = snapshots.iter().map(|id| store.read(id, Path::new("a")).is_ok()).collect();
+    assert_eq!(there, [false, false, false, false, true, true, true, true]);
 }
 
 fn files() -> impl Strategy<Value = Vec<(String, String)>> {

@@ -14,14 +14,14 @@ use super::{CheckpointError, Result};
 
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) kind: Kind,
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
     /// Permission bits; of a link always zero.
-    pub(super) mode: u32,
+    pub(crate) mode: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Folder,
     File { hash: Hash, size: u64 },
     Link { target: PathBuf },
@@ -33,8 +33,6 @@ pub(super) struct Snapshot {
     pub(super) entries: BTreeMap<PathBuf, Entry>,
     /// Paths that are not in the snapshot; folders end with `/`.
     pub(super) left_out: Vec<String>,
-    /// Folders stored for it, when it was loaded.
-    pub(super) folders: BTreeSet<String>,
 }
 
 /// The name of a stored snapshot, and the hash of its outermost folder.
@@ -102,7 +100,6 @@ impl Snapshot {
 
     fn load_folder(&mut self, hash: &Hash, path: &Path, objects: &Objects) -> Result<()> {
         let list = objects.get(hash, path)?;
-        self.folders.insert(hash.to_string());
         let damaged = || CheckpointError::Damaged { what: path.display().to_string() };
         let mut parts = list.split(|byte| *byte == 0);
         while let (Some(head), Some(rest)) = (parts.next().filter(|head| !head.is_empty()), parts.next()) {
@@ -129,15 +126,6 @@ impl Snapshot {
             self.entries.insert(path, Entry { kind, mode });
         }
         Ok(())
-    }
-
-    /// The hashes of everything stored for it.
-    pub(super) fn objects_needed(&self) -> BTreeSet<String> {
-        let files = self.entries.values().filter_map(|entry| match &entry.kind {
-            Kind::File { hash, .. } => Some(hash.to_string()),
-            _ => None,
-        });
-        files.chain(self.folders.iter().cloned()).collect()
     }
 
     /// Whether more was left out than it has names for: then a path it does not have may still have been there.

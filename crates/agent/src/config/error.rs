@@ -13,6 +13,9 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
+    /// A file is there and is not one that may be read.
+    #[error("{0}; move it away or put a regular file in its place")]
+    Refused(boundary::file::FileError),
     /// What was written is no TOML.
     #[error("{origin} is not valid TOML: {message}")]
     Syntax {

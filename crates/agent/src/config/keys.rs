@@ -25,7 +25,7 @@ pub enum Kind {
 /// another server or take a safeguard away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByProject {
-    /// Set it.
+    /// Set it, once its user trusts the folder; see [`crate::trust`].
     Free,
     /// Only make it stricter than the user has it.
     Stricter,
@@ -81,6 +81,7 @@ pub const KEYS: &[Key] = &[
     key("sandbox_workspace_write.network_access", Flag, Stricter, "false", "whether commands reach the network"),
     key("sandbox_workspace_write.exclude_slash_tmp", Flag, Stricter, "false", "/tmp may not be written"),
     key("sandbox_workspace_write.exclude_tmpdir_env_var", Flag, Stricter, "false", "$TMPDIR may not be written"),
+    key("sandbox_workspace_write.environment", Texts, Never, "[]", "variables that commands get as well"),
     key("project_doc_max_bytes", Count, Free, "32768", "how much of the AGENTS.md files is read, in all"),
     key("history.persistence", Choice(HISTORY), Never, "\"save-all\"", "whether sessions are kept"),
     key("history.max_bytes", Count, Never, "", "size of the kept sessions above which the oldest go"),

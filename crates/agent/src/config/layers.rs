@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use boundary::file::{self, FileError};
+
 use serde::{Serialize, Serializer};
 use toml::{Table, Value};
 
@@ -58,10 +60,25 @@ pub struct Setting {
     pub origin: Origin,
 }
 
+/// A setting of a project that has no effect, because nobody said that the project is to be trusted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ignored {
+    /// Its dotted key.
+    pub key: String,
+    /// What the project wants.
+    pub value: Value,
+    /// Where that stands.
+    pub file: PathBuf,
+}
+
 /// Settings by path, and what was said about those that have no effect.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
     settings: BTreeMap<Vec<String>, Setting>,
+    /// Whether the project's file that is added now is trusted.
+    pub trusted: bool,
+    /// What is not, and would have had an effect.
+    pub ignored: Vec<Ignored>,
     pub warnings: Vec<String>,
 }
 
@@ -104,6 +121,10 @@ impl Layers {
             return Err(ConfigError::Value { key: name, objection, origin: origin.to_string() });
         }
         if let Origin::Project(file) = origin {
+            if key.by_project == ByProject::Free && !self.trusted {
+                self.ignored.push(Ignored { key: name, value: value.clone(), file: file.clone() });
+                return Ok(());
+            }
             let allowed = match key.by_project {
                 ByProject::Free => true,
                 ByProject::Never => false,
@@ -195,21 +216,30 @@ impl Layers {
 
 /// The table in a file; none when there is no such file.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Table>, ConfigError> {
-    let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
-    match std::fs::metadata(path) {
-        Ok(meta) if meta.len() > FILE_BYTES_MAX => {
-            let message = format!("it has {} bytes, and {FILE_BYTES_MAX} is the most", meta.len());
-            return Err(ConfigError::Syntax { origin: path.display().to_string(), message });
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error)),
+    read_bytes(path, None)?.map(|bytes| parse(path, &bytes)).transpose()
+}
+
+/// What is in a file, which is what is judged and what is parsed; none when there is no such file. Where a root is given
+/// the file must be in it.
+pub(crate) fn read_bytes(path: &Path, root: Option<&Path>) -> Result<Option<Vec<u8>>, ConfigError> {
+    let read = match root {
+        Some(root) => file::read_below(root, path, FILE_BYTES_MAX),
+        None => file::read(path, FILE_BYTES_MAX),
+    };
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        // Something is there when it is a link that leads nowhere, but nothing that could be read.
+        Err(error) if error.is_missing() => Ok(None),
+        Err(FileError::Io { path, source }) => Err(ConfigError::Read { path, source }),
+        Err(error) => Err(ConfigError::Refused(error)),
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    match text.parse::<Table>() {
-        Ok(table) => Ok(Some(table)),
-        Err(error) => Err(ConfigError::Syntax { origin: path.display().to_string(), message: error.to_string() }),
-    }
+}
+
+/// The table in the bytes of a file.
+pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Table, ConfigError> {
+    let syntax = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
+    let text = std::str::from_utf8(bytes).map_err(|error| syntax(error.to_string()))?;
+    text.parse::<Table>().map_err(|error| syntax(error.to_string()))
 }
 
 /// The table in one `key=value`. What is no TOML value is taken as text, so that `-c model=name` needs no quotes.

@@ -2,7 +2,8 @@
 //!
 //! Names follow Codex where the meaning is the same, so that a person's habits hold. Later layers win: defaults, the
 //! user's file, the project's files from its root to the folder, the profile, the environment, the command line. A
-//! project is other people's text: it may set what a task needs and may tighten safeguards, never loosen them.
+//! project is other people's text: it may tighten safeguards, never loosen them, and may set what a task needs once its
+//! user trusts it (see [`crate::trust`]).
 //! [`Loaded::settings`] says for every value where it came from.
 
 mod error;
@@ -21,10 +22,11 @@ use toml::{Table, Value};
 pub use client::WireApi;
 pub use error::ConfigError;
 pub use keys::{ByProject, KEYS, Key, Kind};
-pub use layers::{Origin, Setting};
+pub use layers::{Ignored, Origin, Setting};
 pub use provider::Provider;
 
 use crate::command::Style;
+use crate::trust::{self, Standing, Trust};
 use crate::{approval, sandbox};
 use layers::Layers;
 
@@ -52,7 +54,7 @@ pub struct Config {
     pub model_context_window: Option<usize>,
     /// Tokens in the context at which it is made shorter.
     pub model_auto_compact_token_limit: Option<usize>,
-    /// A shell command that must succeed after an edit. It may come from the project: it runs like any other command.
+    /// A shell command that must succeed after an edit. A trusted project may set it: then it always runs in the sandbox.
     pub check: Option<String>,
     /// Randomness of answers.
     pub temperature: Option<f64>,
@@ -166,11 +168,46 @@ pub struct Loaded {
     pub profiles: Vec<String>,
     /// Configuration files that were read.
     pub files: Vec<PathBuf>,
+    /// The trust its user put into the project.
+    pub trust: ProjectTrust,
     /// What no command may write: those files, and the folders of configuration, sessions and checkpoints.
     pub protected: Vec<PathBuf>,
 }
 
+/// How the project stands with its user.
+#[derive(Clone, Debug, Default)]
+pub struct ProjectTrust {
+    /// The folder that is trusted or not: the repository, or the folder itself where there is none.
+    pub root: PathBuf,
+    /// How it stands.
+    pub standing: Standing,
+    /// Its configuration files, with what they hold.
+    pub files: BTreeMap<PathBuf, String>,
+    /// Its settings that have no effect because it is not trusted.
+    pub ignored: Vec<Ignored>,
+}
+
+impl ProjectTrust {
+    /// What has no effect and what to do about it, in one line; none when there is nothing of the kind.
+    pub fn line(&self) -> Option<String> {
+        let mut keys: Vec<&str> = self.ignored.iter().map(|ignored| ignored.key.as_str()).collect();
+        keys.dedup();
+        let file = &self.ignored.first()?.file;
+        let why = match self.standing {
+            Standing::Changed => "its configuration changed since you trusted it",
+            _ => "this folder is not trusted",
+        };
+        let (keys, file) = (keys.join(", "), file.display());
+        Some(format!("{why}, so {keys} of {file} has no effect; read it, then `flint trust` lets it hold"))
+    }
+}
+
 impl Loaded {
+    /// Whether the value of a key was set by the project, and not by the user in any way.
+    pub fn is_projects(&self, key: &str) -> bool {
+        matches!(self.origin(key), Origin::Project(_))
+    }
+
     /// What commands may touch when they work in `workspace`.
     pub fn sandbox_policy(&self, workspace: &Path) -> sandbox::Policy {
         let detail = &self.config.sandbox_workspace_write;
@@ -197,12 +234,8 @@ impl Config {
             layers.add(&table, &Origin::User(path.clone()))?;
             files.push(path.clone());
         }
-        for path in project_files(&sources.cwd).into_iter().filter(|path| Some(path) != user_file.as_ref()) {
-            if let Some(table) = layers::read_file(&path)? {
-                layers.add(&table, &Origin::Project(path.clone()))?;
-                files.push(path);
-            }
-        }
+        let trust = add_project(&mut layers, sources, user_file.as_deref())?;
+        files.extend(trust.files.keys().cloned());
         add_profile(&mut layers, &profiles, sources)?;
         add_environment(&mut layers, sources)?;
         for text in &sources.overrides {
@@ -220,13 +253,34 @@ impl Config {
         let profiles = profiles.keys().cloned().collect();
         let own = sources.user_dir.clone().into_iter().chain(state_dir(&sources.env));
         let protected = own.chain(files.iter().cloned()).collect();
-        Ok(Loaded { config, warnings, settings: layers.settings(), profiles, files, protected })
+        Ok(Loaded { config, warnings, settings: layers.settings(), profiles, files, trust, protected })
     }
 
     /// The provider in use.
     pub fn provider(&self) -> &Provider {
         self.model_providers.get(&self.model_provider).expect("loading checks that the provider exists")
     }
+}
+
+/// Puts the project's files over the user's, as far as the user trusts them.
+fn add_project(layers: &mut Layers, sources: &Sources, user_file: Option<&Path>) -> Result<ProjectTrust, ConfigError> {
+    let state = state_dir(&sources.env);
+    let known = Trust::read(state.as_deref()).unwrap_or_else(|error| {
+        layers.warnings.push(error.to_string());
+        Trust::default()
+    });
+    let mut trust = ProjectTrust { root: project_root(&sources.cwd), ..ProjectTrust::default() };
+    for path in project_files(&sources.cwd).into_iter().filter(|path| Some(path.as_path()) != user_file) {
+        let Some(bytes) = layers::read_bytes(&path, Some(&trust.root))? else { continue };
+        let digest = trust::digest(&bytes);
+        layers.trusted = known.covers(&trust.root, &path, &digest);
+        layers.add(&layers::parse(&path, &bytes)?, &Origin::Project(path.clone()))?;
+        trust.files.insert(path, digest);
+    }
+    trust.standing = known.standing(&trust.root, &trust.files);
+    trust.ignored = std::mem::take(&mut layers.ignored);
+    layers.warnings.extend(trust.line());
+    Ok(trust)
 }
 
 fn take_profiles(table: &mut Table, path: &Path) -> Result<Table, ConfigError> {

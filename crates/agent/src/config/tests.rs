@@ -18,8 +18,22 @@ fn place(user: &str, project: &str) -> Place {
     std::fs::create_dir_all(dir.path().join("work/.flint")).unwrap();
     write(&home.join("config.toml"), user);
     write(&dir.path().join("work/.flint/config.toml"), project);
-    let sources = Sources { user_dir: Some(home), cwd: work, ..Sources::default() };
-    Place { dir, sources }
+    let env = HashMap::from([("FLINT_HOME".to_owned(), home.display().to_string())]);
+    let sources = Sources { user_dir: Some(home), cwd: work, env, ..Sources::default() };
+    let place = Place { dir, sources };
+    place.trust(true);
+    place
+}
+
+impl Place {
+    /// The user says whether the project, as it is now, is trusted.
+    fn trust(&self, trusted: bool) {
+        // What is wrong with a file is said when it is loaded for the test.
+        if let Ok(loaded) = Config::load(&self.sources) {
+            let state = state_dir(&self.sources.env);
+            Trust::set(state.as_deref(), &loaded.trust.root, &loaded.trust.files, trusted).unwrap();
+        }
+    }
 }
 
 fn write(path: &Path, text: &str) {
@@ -62,7 +76,7 @@ fn later_layers_win_and_every_value_says_where_it_came_from() {
     assert_eq!((loaded.config.model.as_deref(), loaded.config.style), (Some("c"), Some(Style::Agent)));
     assert_eq!(origins(&loaded), ["profile fast".to_owned(), work.clone(), home.clone()]);
 
-    place.sources.env = HashMap::from([
+    place.sources.env.extend([
         ("FLINT_MODEL".to_owned(), "d".to_owned()),
         ("FLINT_TEMPERATURE".to_owned(), "0.5".to_owned()),
         ("FLINT_CHECK".to_owned(), String::new()),
@@ -110,6 +124,41 @@ fn a_project_may_tighten_and_never_loosen() {
         "[sandbox_workspace_write]\nexclude_slash_tmp = false\n",
     );
     assert!(off.config.sandbox_workspace_write.exclude_slash_tmp && off.warnings.len() == 1);
+}
+
+#[test]
+fn a_project_sets_nothing_until_it_is_trusted_as_it_is() {
+    let project = "model = \"b\"\ncheck = \"p\"\nstyle = \"agent\"\ntry.check = \"q\"\nsandbox_mode = \"read-only\"\n";
+    let place = place("check = \"u\"\n", project);
+    let says = |part: &str| {
+        let loaded = load(&place);
+        let (set, line) = (loaded.config.model.is_some(), loaded.warnings.iter().find(|line| line.contains(part)));
+        assert_eq!(loaded.config.sandbox_mode, sandbox::Mode::ReadOnly, "stricter is always allowed");
+        assert_eq!(loaded.config.check.as_deref(), Some(if set { "p" } else { "u" }));
+        assert_eq!(loaded.config.candidates.check.is_some(), set);
+        assert_eq!(set, loaded.config.style.is_some());
+        (set, line.is_some(), loaded.trust.standing)
+    };
+    assert_eq!(says("no effect"), (true, false, Standing::Trusted));
+    // A file that came later, in a folder further down.
+    let inner = place.dir.path().join("work/inner/.flint");
+    std::fs::create_dir(&inner).unwrap();
+    write(&inner.join("config.toml"), "max_output_tokens = 7\n");
+    assert_eq!(says("max_output_tokens"), (true, true, Standing::Changed));
+    assert_eq!(load(&place).config.max_output_tokens, None);
+    place.trust(true);
+    assert_eq!(load(&place).config.max_output_tokens, Some(7));
+    // A file that changed.
+    write(&place.dir.path().join("work/.flint/config.toml"), &format!("{project}temperature = 1\n"));
+    assert_eq!(says("changed since you trusted it, so check, model, style"), (false, true, Standing::Changed));
+    place.trust(false);
+    assert_eq!(says("this folder is not trusted"), (false, true, Standing::Declined));
+    // A repository inside of a trusted one is a repository of its own.
+    place.trust(true);
+    assert_eq!(says("no effect"), (true, false, Standing::Trusted));
+    std::fs::write(place.dir.path().join("work/inner/.git"), "gitdir: ../.git\n").unwrap();
+    let loaded = load(&place);
+    assert_eq!((loaded.config.max_output_tokens, loaded.trust.standing), (None, Standing::Untrusted));
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ignore::WalkBuilder;
-
 /// Files looked at in one walk; the rest is left out and the caller is told.
 const FILES_MAX: usize = 5_000;
 
 /// Bytes of one file that is read for search; larger ones are data.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// Bytes of a file that is mentioned or edited; the person is told of larger ones.
+pub const NAMED_BYTES_MAX: u64 = 4 << 20;
 
 /// Names that hold no text a model could use, though they are not ignored everywhere.
 const BORING: &[&str] = &[
@@ -35,13 +36,11 @@ pub struct Walk {
 pub fn walk(root: &Path) -> Walk {
     let mut found = Walk::default();
     let skipped = ["node_modules", "target", "__pycache__", "venv", "dist", "build"];
-    let entries = WalkBuilder::new(root)
-        .require_git(false)
-        .filter_entry(move |entry| {
-            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
-            !(is_folder && entry.depth() > 0 && skipped.iter().any(|name| entry.file_name() == *name))
-        })
-        .build();
+    let entries = crate::walk::of(root, move |entry| {
+        let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+        !(is_folder && entry.depth() > 0 && skipped.iter().any(|name| entry.file_name() == *name))
+    })
+    .build();
     for entry in entries.flatten() {
         let Ok(path) = entry.path().strip_prefix(root) else { continue };
         if !entry.file_type().is_some_and(|kind| kind.is_file()) || has_ending(path, BORING) {
@@ -57,14 +56,16 @@ pub fn walk(root: &Path) -> Walk {
     found
 }
 
-/// The text of a file, if it is text of a size that can be shown.
-pub fn read_text(path: &Path, bytes_max: u64) -> Option<String> {
-    let facts = std::fs::metadata(path).ok()?;
-    if !facts.is_file() || facts.len() > bytes_max {
-        return None;
-    }
-    let text = String::from_utf8(std::fs::read(path).ok()?).ok()?;
-    (!text.contains('\0')).then_some(text)
+/// The text of a file of the workspace `root`, if it is text of a size that can be shown.
+pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> Option<String> {
+    text_or_why(root, path, bytes_max).ok()
+}
+
+/// The text of a file of the workspace `root`, or why it is not shown, for the person.
+pub fn text_or_why(root: &Path, path: &Path, bytes_max: u64) -> Result<String, String> {
+    let bytes = boundary::file::read_below(root, path, bytes_max).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    text.ok_or_else(|| format!("{} is no text and was not read", path.display()))
 }
 
 /// Whether the file holds source code.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Prompt;
 use crate::outline::{self, Item, Kind, Language};
+use crate::tools::bounded_line;
 
 /// Bytes of files that nobody mentioned; about 2,000 tokens of code.
 const FOUND_BYTES_MAX: usize = 7_000;
@@ -74,12 +75,12 @@ pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
     }
     let mut shown: Vec<Shown> = Vec::new();
     for path in paths {
-        match files::read_text(&root.join(&path), u64::MAX) {
-            Some(text) => {
+        match files::text_or_why(root, &path, files::NAMED_BYTES_MAX) {
+            Ok(text) => {
                 let excerpt = (text.len() > WHOLE_BYTES_MAX).then(|| excerpt(&path, &text, prompt));
                 shown.push(Shown { path, text, excerpt });
             }
-            None => gathered.notices.push(format!("{} is no text and was not read", path.display())),
+            Err(why) => gathered.notices.push(why),
         }
     }
     if shown.is_empty() && seen.is_empty() {
@@ -143,7 +144,7 @@ fn find(root: &Path, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
     let bytes: u64 = sources.iter().map(|(_, size)| size).sum();
     if bytes as usize <= FOUND_BYTES_MAX {
         let read = sources.iter().filter_map(|(path, _)| {
-            let text = files::read_text(&root.join(path), files::FILE_BYTES_MAX)?;
+            let text = files::read_text(root, path, files::FILE_BYTES_MAX)?;
             (!text.trim().is_empty()).then(|| Shown { path: path.clone(), text, excerpt: None })
         });
         let mut shown: Vec<Shown> = read.collect();
@@ -171,7 +172,7 @@ fn again(root: &Path, seen: &Seen) -> Vec<Shown> {
     let mut paths: Vec<&PathBuf> = seen.keys().collect();
     paths.sort();
     let read = paths.into_iter().filter_map(|path| {
-        let text = files::read_text(&root.join(path), WHOLE_BYTES_MAX as u64)?;
+        let text = files::read_text(root, path, WHOLE_BYTES_MAX as u64)?;
         Some(Shown { path: path.clone(), text, excerpt: None })
     });
     read.collect()
@@ -193,7 +194,7 @@ fn tests_of(root: &Path, shown: &[Shown]) -> Vec<Shown> {
         if !fits || size as usize > left || shown.iter().any(|file| file.path == path) {
             continue;
         }
-        if let Some(text) = files::read_text(&root.join(&path), files::FILE_BYTES_MAX) {
+        if let Some(text) = files::read_text(root, &path, files::FILE_BYTES_MAX) {
             left -= text.len().min(left);
             tests.push(Shown { path, text, excerpt: None });
         }
@@ -221,7 +222,7 @@ fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let items = definitions(path, text);
     let head = items.first().map_or(lines.len(), |item| item.lines.start).min(EXCERPT_HEAD_LINES);
-    let mut out: String = lines[..head].iter().map(|line| format!("{line}\n")).collect();
+    let mut out: String = lines[..head].iter().map(|line| bounded_line(line) + "\n").collect();
     let mut until = 0;
     for item in items.iter().filter(|item| item.kind != Kind::Value || item.parents.is_empty()) {
         if item.head < until || out.len() > WHOLE_BYTES_MAX / 2 {
@@ -229,10 +230,10 @@ fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
         }
         let fits = words.contains(&item.name.to_lowercase()) || chosen(item);
         if fits && item.lines.len() <= EXCERPT_ITEM_LINES {
-            out.extend(lines[item.lines.clone()].iter().map(|line| format!("{line}\n")));
+            out.extend(lines[item.lines.clone()].iter().map(|line| bounded_line(line) + "\n"));
             until = item.lines.end;
         } else {
-            out.push_str(lines[item.head]);
+            out.push_str(&bounded_line(lines[item.head]));
             out.push_str(" ...\n");
         }
     }
@@ -243,7 +244,7 @@ fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
 fn map(root: &Path, found: &files::Walk) -> String {
     let mut map = String::new();
     for (path, _) in found.files.iter().filter(|(path, _)| files::is_source(path) && !files::is_test(path)) {
-        let Some(text) = files::read_text(&root.join(path), files::FILE_BYTES_MAX) else { continue };
+        let Some(text) = files::read_text(root, path, files::FILE_BYTES_MAX) else { continue };
         let items = definitions(path, &text);
         // Values are left out: a file of data would fill the map.
         let defines = |item: &&Item| item.parents.is_empty() && item.kind != Kind::Value;

@@ -50,7 +50,7 @@ pub fn search(root: &Path, found: &files::Walk, task: &str) -> Vec<Hit> {
         if bytes > SEARCH_BYTES_MAX {
             break;
         }
-        if let Some(text) = files::read_text(&root.join(path), files::FILE_BYTES_MAX) {
+        if let Some(text) = files::read_text(root, path, files::FILE_BYTES_MAX) {
             let counts = count(&text, &words);
             read.push((path, text, counts));
         }

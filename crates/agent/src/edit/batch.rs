@@ -1,13 +1,14 @@
 //! Several changes as one: all are resolved before the first is written, so an answer applies whole or not at all.
 //!
-//! Changes to the same file build on each other. Writing goes file by file, each by one rename; when the file system
-//! refuses in the middle, what was written stays written and the error says so (the checkpoint taken before brings it
-//! back).
+//! Changes to the same file build on each other. Writing goes file by file, each by one rename, and begins only when the
+//! way back is kept ([`Batch::write`]): when the file system refuses in the middle, or the process ends there, what was
+//! written stays written and undo brings it back.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Change, ChangeKind, EditError, TextFile, resolve, write_atomic};
+use crate::checkpoint::{Entry, Hash, Kind, MODE_UNKNOWN, Step};
 
 /// Folders whose files are never edited: history and settings of the tools that guard the work.
 const PROTECTED: [&str; 3] = [".git", ".flint", ".hg"];
@@ -98,8 +99,9 @@ impl Batch {
     }
 
     /// Writes what was resolved. Files that did not change are left alone, and one that somebody else wrote since it was
-    /// read stops the batch before anything is written.
-    pub fn write(self) -> Result<Vec<Written>, EditError> {
+    /// read stops the batch before anything is written. `keep` is given what is about to happen, before it happens; when it
+    /// fails nothing is written.
+    pub fn write(self, keep: impl FnOnce(&Step) -> Result<(), String>) -> Result<Vec<Written>, EditError> {
         let changed = self.files();
         for file in &changed {
             let planned = &self.files[&file.path];
@@ -109,6 +111,9 @@ impl Batch {
             if !planned.before.is_current(&path)? {
                 return Err(EditError::Changed { path: file.path.clone() });
             }
+        }
+        if !changed.is_empty() {
+            keep(&self.step(&changed)?).map_err(|why| EditError::NotKept { why })?;
         }
         // New texts first: a move that is cut in the middle leaves two copies rather than none.
         for file in &changed {
@@ -121,6 +126,45 @@ impl Batch {
             gone.map_err(|source| EditError::Io { path: file.path.clone(), source })?;
         }
         Ok(changed)
+    }
+
+    /// What the files are and will be, by their real places: a link stays and what it points to is written.
+    fn step(&self, changed: &[Written]) -> Result<Step, EditError> {
+        let mut step = Step::default();
+        for file in changed {
+            let planned = &self.files[&file.path];
+            let full = self.root.join(&file.path);
+            let outside =
+                || EditError::Forbidden { path: file.path.clone(), why: "the path leads out of the workspace" };
+            let place = match (&file.new, full.parent(), full.file_name()) {
+                // It is the link that goes, not what it points to.
+                (None, Some(parent), Some(name)) => real_path(parent).join(name),
+                _ => real_path(&full),
+            };
+            let path = place.strip_prefix(&self.root).map_err(|_| outside())?.to_owned();
+            let link = std::fs::symlink_metadata(&place).is_ok_and(|data| data.is_symlink());
+            let mode = planned.before.mode();
+            if link {
+                let target =
+                    std::fs::read_link(&place).map_err(|source| EditError::Io { path: path.clone(), source })?;
+                step.before.insert(path.clone(), Entry { kind: Kind::Link { target }, mode: 0 });
+            } else if let (true, Some(hash)) = (planned.before.exists(), planned.before.hash()) {
+                let kind = Kind::File { hash: Hash(hash), size: planned.before.size() };
+                step.before.insert(path.clone(), Entry { kind, mode: mode.unwrap_or(MODE_UNKNOWN) });
+            }
+            if let Some(text) = &file.new {
+                let bytes = planned.before.bytes(&full, text)?;
+                let kind = Kind::File { hash: Hash::of(&bytes), size: bytes.len() as u64 };
+                // Folders that are made for it go again with it.
+                for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
+                    if std::fs::symlink_metadata(self.root.join(above)).is_err() {
+                        step.after.insert(above.to_owned(), Entry { kind: Kind::Folder, mode: MODE_UNKNOWN });
+                    }
+                }
+                step.after.insert(path, Entry { kind, mode: mode.unwrap_or(MODE_UNKNOWN) });
+            }
+        }
+        Ok(step)
     }
 
     fn planned(&mut self, path: &Path) -> Result<&mut Planned, EditError> {

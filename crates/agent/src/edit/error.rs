@@ -11,6 +11,12 @@ pub enum EditError {
         /// The file.
         path: PathBuf,
     },
+    /// The way back could not be kept, so the change was not made.
+    #[error("{why}")]
+    NotKept {
+        /// What happened and what to do.
+        why: String,
+    },
     /// A file that was to be created is there.
     #[error("{} exists already; send a change of it, or choose another name", path.display())]
     Exists {

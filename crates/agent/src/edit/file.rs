@@ -5,7 +5,7 @@
 //! over it, so a reader and a crash see either the old text or the new. Hard links to the old file keep the old text, and
 //! extended attributes are not copied.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -64,6 +64,7 @@ pub struct TextFile {
 #[derive(Clone, Debug)]
 struct Seen {
     hash: [u8; 32],
+    size: u64,
     metadata: Metadata,
 }
 
@@ -81,7 +82,7 @@ impl TextFile {
         };
         let plain = if line_ends == LineEnds::Lf { text.clone() } else { text.replace("\r\n", "\n") };
         let raw = (line_ends == LineEnds::Mixed).then_some(text);
-        let seen = Some(Seen { hash: Sha256::digest(&bytes).into(), metadata });
+        let seen = Some(Seen { hash: Sha256::digest(&bytes).into(), size: bytes.len() as u64, metadata });
         Ok(Self { text: plain, line_ends, encoding, bom, raw, seen, like: None })
     }
 
@@ -111,6 +112,16 @@ impl TextFile {
         self.seen.as_ref().map(|seen| seen.hash)
     }
 
+    /// How many bytes were read.
+    pub(super) fn size(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |seen| seen.size)
+    }
+
+    /// Its permission bits, or those a new one takes.
+    pub(super) fn mode(&self) -> Option<u32> {
+        self.metadata().map(|data| data.mode() & 0o7777)
+    }
+
     /// Whether the file on disk is still the one that was read.
     pub fn is_current(&self, path: &Path) -> Result<bool, EditError> {
         match (&self.seen, read_bytes(path)) {
@@ -121,7 +132,15 @@ impl TextFile {
         }
     }
 
-    /// The bytes of a new text in this file's clothes. Fails when its encoding has no such character.
+    /// The bytes of a new text in this file's clothes, or the error of an encoding that has no such character.
+    pub(super) fn bytes(&self, path: &Path, text: &str) -> Result<Vec<u8>, EditError> {
+        self.encode(text).map_err(|character| EditError::NotText {
+            path: path.to_owned(),
+            why: format!("its encoding has one byte per character and cannot hold `{character}`; use plain characters"),
+        })
+    }
+
+    /// The same. Fails with the character.
     fn encode(&self, text: &str) -> Result<Vec<u8>, char> {
         let ended = match (self.line_ends, &self.raw) {
             (LineEnds::Lf, _) => text.to_owned(),
@@ -144,10 +163,7 @@ impl TextFile {
 /// another writer would be overwritten; no file system offers better without locks that editors do not take.
 pub fn write_atomic(path: &Path, new_text: &str, file: &TextFile) -> Result<(), EditError> {
     let io = |source| EditError::Io { path: path.to_owned(), source };
-    let bytes = file.encode(new_text).map_err(|character| EditError::NotText {
-        path: path.to_owned(),
-        why: format!("its encoding has one byte per character and cannot hold `{character}`; use plain characters"),
-    })?;
+    let bytes = file.bytes(path, new_text)?;
     // A link stays a link: what it points to is written.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if file.seen.as_ref().is_some_and(|seen| seen.metadata.permissions().mode() & 0o222 == 0) {
@@ -252,17 +268,18 @@ pub(crate) fn remove_leftover(path: &Path) {
 }
 
 fn read_bytes(path: &Path) -> Result<(Vec<u8>, Metadata), EditError> {
+    use boundary::file::FileError;
     use std::io::Read;
     let not_text = |why: String| EditError::NotText { path: path.to_owned(), why };
     let io = |source: std::io::Error| match source.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => EditError::Missing { path: path.to_owned() },
         _ => EditError::Io { path: path.to_owned(), source },
     };
-    // Looked at before it is opened, because opening a pipe would wait for somebody to write into it.
-    if !std::fs::metadata(path).map_err(io)?.is_file() {
-        return Err(not_text("it is no regular file".to_owned()));
-    }
-    let file = File::open(path).map_err(io)?;
+    let file = boundary::file::open(path).map_err(|error| match error {
+        FileError::Missing { path } => EditError::Missing { path },
+        FileError::Io { source, .. } => io(source),
+        _ => not_text("it is no regular file".to_owned()),
+    })?;
     let metadata = file.metadata().map_err(io)?;
     let mut bytes = Vec::new();
     file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;

@@ -196,7 +196,9 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
         return Err(NotApplied::Refused(why));
     }
     desk.history.ready().await;
-    let written = match Batch::resolve(&desk.root(), &changes).and_then(Batch::write) {
+    let journal = desk.history.journal();
+    let resolved = Batch::resolve(&desk.root(), &changes);
+    let written = match resolved.and_then(|batch| batch.write(|step| journal.edit(step))) {
         Ok(written) => written,
         Err(error) => {
             for (_, edit, path) in edits {

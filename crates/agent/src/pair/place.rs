@@ -79,7 +79,7 @@ pub fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) 
 /// The text of a file now: as it is on disk, not as it was shown.
 pub fn current(path: &Path, around: &Surroundings<'_>) -> Option<String> {
     let known = around.files.iter().find(|file| file.path == path);
-    known.map(|file| file.text.clone()).or_else(|| files::read_text(&around.root.join(path), u64::MAX))
+    known.map(|file| file.text.clone()).or_else(|| files::read_text(around.root, path, files::NAMED_BYTES_MAX))
 }
 
 /// What the file looks like while the block is being written: everything before the place that is reached, and the

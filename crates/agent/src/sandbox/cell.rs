@@ -3,14 +3,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use nix::sched::CloneFlags;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::keeper::{Control, Report, read_rules, told};
-use super::{Enforcement, filter, landlock};
+use super::policy::Rules;
+use super::{Enforcement, filter, landlock, limits, mounts};
 
 /// Runs the cell: the keeper's process number, the rules as JSON, then the command.
 pub(crate) fn run(arguments: Vec<OsString>) -> u8 {
@@ -29,26 +32,61 @@ pub(crate) fn run(arguments: Vec<OsString>) -> u8 {
 
 fn hold(arguments: &[OsString]) -> Result<Report, String> {
     let (keeper, arguments) = arguments.split_first().ok_or("the keeper is not named")?;
-    let rules = read_rules(arguments)?;
-    let command = arguments.get(1..).filter(|command| !command.is_empty()).ok_or("there is no command")?;
+    let mut rules = read_rules(arguments)?;
+    let rest = arguments.get(1..).unwrap_or_default();
+    let rest = take_paths(rest, &mut rules.protected)?;
+    let command = take_paths(rest, &mut rules.masked)?;
+    if command.is_empty() {
+        return Err("there is no command".to_owned());
+    }
     die_with_keeper(keeper)?;
     // Without a terminal of its own the command cannot type into the user's.
     let _ = rustix::process::setsid();
     match rules.enforcement {
         Enforcement::None { .. } => {}
         Enforcement::Landlock => {
+            limits::set(&rules)?;
             drop_capabilities()?;
             landlock::restrict(&rules)?;
             filter::apply(filter::Sockets::None)?;
         }
         Enforcement::Namespaces => {
-            own_proc();
+            own_mounts(&rules)?;
+            limits::set(&rules)?;
             drop_capabilities()?;
             landlock::restrict(&rules)?;
             filter::apply(filter::Sockets::Internet)?;
         }
     }
-    start(command)
+    let confined = !matches!(rules.enforcement, Enforcement::None { .. });
+    start(command, confined.then(|| limits::Watch::new(&rules)))
+}
+
+/// A count and that many paths; what follows them.
+fn take_paths<'a>(arguments: &'a [OsString], into: &mut Vec<PathBuf>) -> Result<&'a [OsString], String> {
+    let (count, rest) = arguments.split_first().ok_or("the paths are missing")?;
+    let count = count.to_str().and_then(|count| count.parse().ok()).ok_or("the paths are not counted")?;
+    let (paths, rest) = rest.split_at_checked(count).ok_or("paths are missing")?;
+    into.extend(paths.iter().map(PathBuf::from));
+    Ok(rest)
+}
+
+/// File systems, network and /proc of our own.
+fn own_mounts(rules: &Rules) -> Result<(), String> {
+    let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    if !rules.network {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    nix::sched::unshare(flags).map_err(|error| told("namespaces are not allowed", error))?;
+    let folder = std::env::current_dir().map_err(|error| told("the current folder", error))?;
+    mounts::arrange(rules)?;
+    // The folder we stand in is still that of the old, now read-only mount; the same path leads to the new one.
+    std::env::set_current_dir(folder).map_err(|error| told("the current folder", error))?;
+    if !rules.network {
+        mounts::loopback_up()?;
+    }
+    own_proc();
+    Ok(())
 }
 
 /// The kernel kills us when the keeper dies. It may have died before we asked for that, which our parent's number shows:
@@ -86,18 +124,21 @@ fn drop_capabilities() -> Result<(), String> {
 }
 
 /// Starts the command and waits for it. Orphans that end meanwhile are reaped, since we are their parent now.
-fn start(command: &[OsString]) -> Result<Report, String> {
+fn start(command: &[OsString], watch: Option<limits::Watch>) -> Result<Report, String> {
     let mut child = Command::new(&command[0]);
     // Its own process group, so that `kill 0` in a script ends the script and not us.
     child.args(&command[1..]).stdin(Stdio::null()).process_group(0);
     let child = match child.spawn() {
         Ok(child) => Pid::from_child(&child),
         Err(error) => {
-            eprintln!("{}: {error}", command[0].display());
+            boundary::errln!("{}: {error}", command[0].display());
             let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
             return Ok(Report::Ended { code: Some(code), signal: None });
         }
     };
+    if let Some(watch) = watch {
+        watch.begin();
+    }
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == child => {

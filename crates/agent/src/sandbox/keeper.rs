@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use nix::sched::CloneFlags;
@@ -16,8 +16,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
+use super::guard::Guard;
 use super::policy::Rules;
-use super::{CELL, Enforcement, mounts};
+use super::{CELL, Enforcement};
 
 /// What the helper processes say to the owner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +30,10 @@ pub(crate) enum Report {
     Ended { code: Option<i32>, signal: Option<i32> },
     /// Something was made at a protected name, and now has another.
     Moved { from: PathBuf, to: PathBuf },
+    /// Something was made at a protected name and is still there.
+    Stuck { path: PathBuf, why: String },
+    /// The command was ended because it took too much of something.
+    Limit { what: String },
 }
 
 /// The socket to the owner.
@@ -62,24 +67,23 @@ pub(crate) fn run(arguments: Vec<OsString>) -> u8 {
 }
 
 fn keep(arguments: &[OsString], control: &mut Control) -> Result<(), String> {
-    let rules = read_rules(arguments)?;
-    let before: Vec<(&Path, Entry)> = rules.watched.iter().map(|path| (path.as_path(), Entry::at(path))).collect();
+    // A key typed in the user's terminal must not end us before we have cleared up: the owner ends us.
+    let _ = rustix::process::setsid();
+    let mut rules = read_rules(arguments)?;
     match rules.enforcement {
-        Enforcement::Namespaces => enter_namespaces(&rules)?,
+        Enforcement::Namespaces => enter_namespaces()?,
         // Without namespaces whoever loses its parent becomes our child, so that we find and end it.
         _ => rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(|e| told("subreaper", e))?,
     }
-    let mut cell = start_cell(arguments, control)?;
-    wait(&mut cell, control)?;
+    let guard = Guard::stand(&rules)?;
+    rules.protected.clone_from(&guard.protected);
+    rules.masked.clone_from(&guard.masked);
+    let ended = start_cell(&rules, arguments, control).and_then(|mut cell| wait(&mut cell, control));
     if rules.enforcement != Enforcement::Namespaces {
         end_descendants();
     }
-    for (path, entry) in before {
-        if entry != Entry::at(path) {
-            move_away(path, control);
-        }
-    }
-    Ok(())
+    guard.leave(control);
+    ended
 }
 
 pub(crate) fn read_rules(arguments: &[OsString]) -> Result<Rules, String> {
@@ -91,47 +95,45 @@ pub(crate) fn told(what: &str, error: impl std::fmt::Display) -> String {
     format!("{what}: {error}")
 }
 
-fn enter_namespaces(rules: &Rules) -> Result<(), String> {
+/// A user and a process namespace. The mounts are the cell's own, so that we see the files as they are.
+fn enter_namespaces() -> Result<(), String> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
-    flags |= CloneFlags::CLONE_NEWIPC;
-    if !rules.network {
-        flags |= CloneFlags::CLONE_NEWNET;
-    }
-    nix::sched::unshare(flags).map_err(|error| told("namespaces are not allowed", error))?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID)
+        .map_err(|error| told("namespaces are not allowed", error))?;
     // The user is the same inside, so that files keep their owners; the group list must be given up for that.
     let write =
         |name: &str, text: String| std::fs::write(format!("/proc/self/{name}"), text).map_err(|e| told(name, e));
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))?;
-    let folder = std::env::current_dir().map_err(|error| told("the current folder", error))?;
-    mounts::arrange(rules)?;
-    // The folder we stand in is still that of the old, now read-only mount; the same path leads to the new one.
-    std::env::set_current_dir(folder).map_err(|error| told("the current folder", error))?;
-    if !rules.network {
-        mounts::loopback_up()?;
-    }
     keep_capabilities()
 }
 
-/// The cell must mount its own /proc and drop its bounding set, and starting a program takes the capabilities of everyone
-/// but root. It gives them up before the command starts.
+/// The cell must mount, switch its loopback on and drop its bounding set, and starting a program takes the capabilities of
+/// everyone but root. It gives them up before the command starts.
 fn keep_capabilities() -> Result<(), String> {
-    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SETPCAP;
+    let needed = [CapabilitySet::SYS_ADMIN, CapabilitySet::NET_ADMIN, CapabilitySet::SETPCAP];
     let sets = rustix::thread::capabilities(None).map_err(|error| told("capabilities", error))?;
-    let sets = CapabilitySets { inheritable: needed, ..sets };
+    let inheritable = needed.into_iter().fold(CapabilitySet::empty(), |all, one| all | one);
+    let sets = CapabilitySets { inheritable, ..sets };
     rustix::thread::set_capabilities(None, sets).map_err(|error| told("capabilities", error))?;
-    for capability in [CapabilitySet::SYS_ADMIN, CapabilitySet::SETPCAP] {
+    for capability in needed {
         rustix::thread::configure_capability_in_ambient_set(capability, true).map_err(|e| told("ambient set", e))?;
     }
     Ok(())
 }
 
-fn start_cell(arguments: &[OsString], control: &Control) -> Result<Child, String> {
+/// The paths go as arguments of their own: one argument has a limit that many paths would exceed.
+fn start_cell(rules: &Rules, arguments: &[OsString], control: &Control) -> Result<Child, String> {
     let stdin = control.0.try_clone().map_err(|error| told("the control socket", error))?;
+    let slim = Rules { protected: Vec::new(), masked: Vec::new(), ..rules.clone() };
+    let json = serde_json::to_string(&slim).map_err(|error| told("the rules", error))?;
     let mut cell = Command::new("/proc/self/exe");
-    cell.arg(CELL).arg(std::process::id().to_string()).args(arguments).stdin(Stdio::from(OwnedFd::from(stdin)));
+    cell.arg(CELL).arg(std::process::id().to_string()).arg(json);
+    for list in [&rules.protected, &rules.masked] {
+        cell.arg(list.len().to_string()).args(list);
+    }
+    cell.args(arguments.get(1..).unwrap_or_default()).stdin(Stdio::from(OwnedFd::from(stdin)));
     cell.spawn().map_err(|error| told("starting the cell", error))
 }
 
@@ -157,9 +159,9 @@ fn wait(cell: &mut Child, control: &Control) -> Result<(), String> {
 }
 
 /// Ends every process below us. Those that lost their parent are ours, and a killed one's children become ours, so this
-/// comes to an end when there is none; what forks faster than it is killed meets the limit.
+/// comes to an end when there is none; what forks faster than it is killed meets the limit of processes.
 fn end_descendants() {
-    for _ in 0..1000 {
+    for _ in 0..100_000 {
         let me = rustix::process::getpid();
         let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
         let pids: Vec<Pid> = children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect();
@@ -172,34 +174,5 @@ fn end_descendants() {
         for pid in pids {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
         }
-    }
-}
-
-/// What stands at a name: enough to see that it became something else.
-#[derive(PartialEq, Eq)]
-enum Entry {
-    Nothing,
-    Link(PathBuf),
-    Other,
-}
-
-impl Entry {
-    fn at(path: &Path) -> Self {
-        match (std::fs::symlink_metadata(path), std::fs::read_link(path)) {
-            (Err(_), _) => Self::Nothing,
-            (Ok(_), Ok(target)) => Self::Link(target),
-            (Ok(_), Err(_)) => Self::Other,
-        }
-    }
-}
-
-/// Gives what a command made at a protected name another one, under which nobody obeys it. Nothing is deleted.
-fn move_away(path: &Path, control: &mut Control) {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
-    let free = (1..1000).map(|n| path.with_file_name(format!("{}.sandboxed-{n}", name.trim_start_matches('.'))));
-    if let Some(to) = free.into_iter().find(|to| std::fs::symlink_metadata(to).is_err())
-        && std::fs::rename(path, &to).is_ok()
-    {
-        control.say(&Report::Moved { from: path.to_owned(), to });
     }
 }

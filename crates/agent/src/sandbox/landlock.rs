@@ -10,9 +10,10 @@ use landlock::{
 use super::Enforcement;
 use super::policy::Rules;
 
-/// Devices every program may write to, and its own terminals and shared memory.
-const DEVICES: [&str; 8] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
+/// Devices every program may write to.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// And where they are its own, terminals and shared memory.
+const OWN: [&str; 3] = ["/dev/ptmx", "/dev/pts", "/dev/shm"];
 
 /// Binds this process and all that come from it.
 pub(crate) fn restrict(rules: &Rules) -> Result<(), String> {
@@ -28,9 +29,10 @@ pub(crate) fn restrict(rules: &Rules) -> Result<(), String> {
     }
     let mut created = ruleset.create().map_err(failed)?;
     let devices = DEVICES.map(PathBuf::from);
-    let shared = (!alone).then(|| PathBuf::from("/dev/shm"));
+    let shared = OWN.iter().filter(|_| !alone).map(PathBuf::from);
     let roots = if alone { without_protected(rules) } else { rules.writable.clone() };
-    for path in devices.into_iter().chain(shared).chain(roots) {
+    let temporary = rules.temporary_seen().map(Path::to_owned);
+    for path in devices.into_iter().chain(shared).chain(temporary).chain(roots) {
         // What is not there needs no rule.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let access = if path.is_dir() { write } else { write & AccessFs::from_file(ABI::V3) };
@@ -43,8 +45,9 @@ pub(crate) fn restrict(rules: &Rules) -> Result<(), String> {
     }
 }
 
-/// Landlock grants a folder with all below it and can take nothing back, so a root that holds something protected is
-/// granted by its other entries. Nothing new can be made at its top then.
+/// Landlock grants a folder with all below it and can take nothing back, so a folder that holds something protected is
+/// granted by its other entries. Nothing new can be made at its top then. A root always holds something protected: names
+/// that do not exist yet.
 fn without_protected(rules: &Rules) -> Vec<PathBuf> {
     rules.writable.iter().flat_map(|root| split(root, rules)).collect()
 }
@@ -53,7 +56,8 @@ fn split(folder: &Path, rules: &Rules) -> Vec<PathBuf> {
     if rules.protected.iter().any(|path| folder.starts_with(path)) {
         return Vec::new();
     }
-    if !rules.protected.iter().any(|path| path.starts_with(folder)) {
+    let is_root = rules.writable.iter().any(|root| root == folder);
+    if !is_root && !rules.protected.iter().any(|path| path.starts_with(folder)) {
         return vec![folder.to_owned()];
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

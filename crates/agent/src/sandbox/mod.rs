@@ -6,10 +6,15 @@
 //! cell ends, the kernel ends whatever is left in it, so no child outlives its command.
 //!
 //! Three layers stand behind each other, because each has holes the others close:
-//! - namespaces: every file system is read-only except the writable roots, with `.git`, `.flint` and the configuration
-//!   read-only again inside those; no other processes; no network but an empty loopback;
+//! - namespaces: every file system is read-only except the writable roots, with protected names ([`names`]) and the
+//!   configuration read-only again inside those; a /tmp and a /dev of its own; no other processes; no network but an empty
+//!   loopback;
 //! - Landlock: the same rule for writing again, by paths, and no tracing of processes outside;
 //! - seccomp: no Unix sockets, tracing, mounting, new namespaces and kernel doors that no build needs.
+//!
+//! Protected names are held before the command runs where they exist, at any depth, and where they do not exist in a
+//! workspace's top folder and beside nested projects. In other folders a command can make one while it runs; when it has
+//! ended the *guard* ([`guard`]) gives it a name that nobody obeys.
 //!
 //! Where namespaces are not allowed Landlock and seccomp stand alone; [`Enforcement`] says what that costs. Where neither
 //! works [`Sandbox::spawn`] refuses, and the caller asks a person.
@@ -17,21 +22,29 @@
 mod cell;
 mod error;
 mod filter;
+mod guard;
 mod keeper;
 mod landlock;
+mod limits;
 mod mounts;
+mod names;
 mod policy;
 mod run;
+mod survey;
+mod temporary;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
 pub use error::SandboxError;
 pub use policy::{Mode, Policy, WorkspaceWrite};
+use run::Probe;
 pub use run::{CommandSpec, Ended, Output, Program, Running};
+use temporary::Temporary;
 
 /// The hidden first argument by which this program becomes a keeper.
 pub const KEEPER: &str = "__sandbox-keeper";
@@ -47,7 +60,7 @@ pub enum Enforcement {
     /// Landlock and seccomp. Nothing new can be made at the top of a writable root that holds something protected, and
     /// the owner and mode of files outside can be changed; no sockets at all, also not to oneself.
     Landlock,
-    /// Nothing.
+    /// Nothing, or it is not known yet.
     None {
         /// Why.
         why: String,
@@ -69,6 +82,10 @@ impl std::fmt::Display for Enforcement {
 pub struct Sandbox {
     helper: PathBuf,
     enforcement: Enforcement,
+    /// Whether the machine was too busy to find out; then it is found out again.
+    undecided: bool,
+    /// The folder for temporary files, made for the first command and kept for those after it.
+    temporary: Arc<OnceLock<Option<Temporary>>>,
 }
 
 impl Sandbox {
@@ -76,10 +93,10 @@ impl Sandbox {
     pub fn detect() -> Self {
         match std::env::current_exe() {
             Ok(helper) => Self::detect_with(&helper),
-            Err(error) => Self {
-                helper: PathBuf::new(),
-                enforcement: Enforcement::None { why: format!("this program's own file is not known: {error}") },
-            },
+            Err(error) => {
+                let why = format!("this program's own file is not known: {error}");
+                Self::with_enforcement(Path::new(""), Enforcement::None { why })
+            }
         }
     }
 
@@ -88,22 +105,35 @@ impl Sandbox {
         let mut reasons = Vec::new();
         for enforcement in [Enforcement::Namespaces, Enforcement::Landlock] {
             match run::probe(helper, &enforcement) {
-                Ok(()) => return Self { helper: helper.to_owned(), enforcement },
-                Err(why) => reasons.push(why),
+                Probe::Holds => return Self::with_enforcement(helper, enforcement),
+                Probe::Fails(why) => reasons.push(why),
+                // Not even less is taken for granted then.
+                Probe::TooSlow => {
+                    let why = "this machine is too busy to try the sandbox; it is tried again".to_owned();
+                    return Self { undecided: true, ..Self::with_enforcement(helper, Enforcement::None { why }) };
+                }
             }
         }
-        Self { helper: helper.to_owned(), enforcement: Enforcement::None { why: reasons.join("; ") } }
+        Self::with_enforcement(helper, Enforcement::None { why: reasons.join("; ") })
     }
 
     /// With this enforcement and no other, or why it does not work here.
     pub fn only(helper: &Path, enforcement: Enforcement) -> Result<Self, String> {
-        run::probe(helper, &enforcement)?;
-        Ok(Self::with_enforcement(helper, enforcement))
+        match run::probe(helper, &enforcement) {
+            Probe::Holds => Ok(Self::with_enforcement(helper, enforcement)),
+            Probe::Fails(why) => Err(why),
+            Probe::TooSlow => Err("the machine is too busy".to_owned()),
+        }
     }
 
     /// As if this were what can be enforced.
     pub fn with_enforcement(helper: &Path, enforcement: Enforcement) -> Self {
-        Self { helper: helper.to_owned(), enforcement }
+        Self { helper: helper.to_owned(), enforcement, undecided: false, temporary: Arc::default() }
+    }
+
+    /// Whether the machine was too busy to find out what can be enforced. Such an answer is not to be kept.
+    pub fn is_undecided(&self) -> bool {
+        self.undecided
     }
 
     /// What is enforced.
@@ -120,7 +150,10 @@ impl Sandbox {
     pub fn describe(&self, policy: &Policy) -> String {
         match policy.mode {
             Mode::DangerFullAccess => "danger-full-access (no sandbox)".to_owned(),
-            mode => format!("{mode} ({})", self.enforcement),
+            mode => {
+                let narrowed = policy.narrowed.iter().map(|why| format!("; {why}")).collect::<String>();
+                format!("{mode} ({}){narrowed}", self.enforcement)
+            }
         }
     }
 
@@ -129,7 +162,9 @@ impl Sandbox {
         if let (Enforcement::None { why }, false) = (&self.enforcement, policy.mode == Mode::DangerFullAccess) {
             return Err(SandboxError::NotEnforced { why: why.clone() });
         }
-        Running::start(&self.helper, command, &policy.rules(&self.enforcement))
+        let temporary = policy.temporary.then(|| self.temporary.get_or_init(Temporary::new).as_ref()).flatten();
+        let rules = policy.rules(&self.enforcement, temporary.map(Temporary::path));
+        Running::start(&self.helper, command, &rules, &policy.environment)
     }
 }
 
@@ -142,5 +177,16 @@ pub fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> Option<u8> 
         Some(KEEPER | CELL) => arguments.collect(),
         _ => return None,
     };
+    close_descriptors();
     Some(if first == KEEPER { keeper::run(rest) } else { cell::run(rest) })
+}
+
+/// Closes what whoever started Flint left open, so that no command gets it.
+fn close_descriptors() {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
+        // The list itself was one of them and is closed already.
+        let _ = nix::unistd::close(number);
+    }
 }

@@ -6,9 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Enforcement;
+use super::names::is_protected;
 
-/// What stands at the top of every writable root and is protected in it: who writes there decides what later runs outside.
-const PROTECTED: [&str; 2] = [".git", ".flint"];
+/// Folders of the system, in which a command may write nothing of its own accord. So are `/`, the user's home and whatever
+/// is around it.
+const BROAD: [&str; 16] = [
+    "/tmp", "/var/tmp", "/etc", "/usr", "/var", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/dev", "/proc", "/sys",
+    "/run", "/home", "/opt",
+];
 
 /// What commands may touch. The order is from strict to loose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +49,9 @@ pub struct WorkspaceWrite {
     pub exclude_slash_tmp: bool,
     /// `$TMPDIR` may not be written.
     pub exclude_tmpdir_env_var: bool,
+    /// Variables that commands get besides the usual ones.
+    #[serde(default)]
+    pub environment: Vec<String>,
 }
 
 /// What one command may touch.
@@ -53,8 +61,14 @@ pub struct Policy {
     pub mode: Mode,
     /// Folders that may be written, with all below.
     pub writable: Vec<PathBuf>,
-    /// Paths inside those that may not.
+    /// Paths inside those that may not, besides the protected names.
     pub protected: Vec<PathBuf>,
+    /// Whether there is a folder for temporary files: the session's own, which a command sees at /tmp.
+    pub temporary: bool,
+    /// Variables that commands get besides the usual ones.
+    pub environment: Vec<String>,
+    /// Why the workspace itself is not among the folders that may be written, for people.
+    pub narrowed: Option<String>,
     /// Whether the network is reached. Unix sockets are not, either way: behind one may stand a service that does anything.
     pub network: bool,
 }
@@ -63,28 +77,36 @@ impl Policy {
     /// The policy for work in `workspace`. `protect` names what else must not be written, such as configuration files and
     /// the folders of sessions and checkpoints.
     pub fn new(mode: Mode, detail: &WorkspaceWrite, workspace: &Path, protect: &[PathBuf]) -> Self {
-        let (mut writable, mut guarded) = (Vec::new(), Vec::new());
+        let (mut writable, mut narrowed) = (Vec::new(), None);
         if mode == Mode::WorkspaceWrite {
-            writable.push(workspace.to_owned());
+            narrowed = too_broad(workspace);
+            writable.extend(narrowed.is_none().then(|| workspace.to_owned()));
             writable.extend(detail.writable_roots.iter().map(|root| workspace.join(expand(root))));
-            guarded = writable.iter().flat_map(|root| PROTECTED.map(|name| root.join(name))).collect();
-            if !detail.exclude_slash_tmp {
-                writable.push(PathBuf::from("/tmp"));
-            }
-            if let Some(dir) =
-                std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty() && !detail.exclude_tmpdir_env_var)
-            {
-                writable.push(PathBuf::from(dir));
-            }
         }
-        // What else is to be protected may be made by its owner while a command runs, so it counts only when it is there.
-        guarded.extend(protect.iter().filter(|path| std::fs::symlink_metadata(path).is_ok()).cloned());
-        Self { mode, writable, protected: guarded, network: mode == Mode::WorkspaceWrite && detail.network_access }
+        // What is to be protected may be made by its owner while a command runs, so it counts only when it is there.
+        let there = |path: &&PathBuf| std::fs::symlink_metadata(path).is_ok();
+        Self {
+            mode,
+            writable,
+            protected: protect.iter().filter(there).cloned().collect(),
+            temporary: mode == Mode::WorkspaceWrite && !(detail.exclude_slash_tmp && detail.exclude_tmpdir_env_var),
+            environment: detail.environment.clone(),
+            narrowed,
+            network: mode == Mode::WorkspaceWrite && detail.network_access,
+        }
     }
 
     /// No limits. Only after a person said so.
     pub fn unconfined() -> Self {
-        Self { mode: Mode::DangerFullAccess, writable: Vec::new(), protected: Vec::new(), network: true }
+        Self {
+            mode: Mode::DangerFullAccess,
+            writable: Vec::new(),
+            protected: Vec::new(),
+            temporary: false,
+            environment: Vec::new(),
+            narrowed: None,
+            network: true,
+        }
     }
 
     /// Whether the partner itself may write a file, which no sandbox holds. Says why not, for the model and the person.
@@ -93,49 +115,82 @@ impl Policy {
             return Ok(());
         }
         let place = on_disk(path).ok_or_else(|| format!("{} leads nowhere", path.display()))?;
-        let below = |list: &[PathBuf]| list.iter().filter_map(|root| on_disk(root)).any(|root| place.starts_with(root));
+        let within = |list: &[PathBuf]| -> Vec<PathBuf> {
+            list.iter().filter_map(|root| on_disk(root)).filter(|root| place.starts_with(root)).collect()
+        };
         if self.mode == Mode::ReadOnly {
             return Err("sandbox_mode is read-only, so no file may be written".to_owned());
         }
-        if below(&self.protected) {
+        let roots = within(&self.writable);
+        // A name is protected by where it stands below the folder that may be written.
+        let named = |root: &PathBuf| place.strip_prefix(root).is_ok_and(|rest| rest.iter().any(is_protected));
+        if roots.iter().any(named) || !within(&self.protected).is_empty() {
             return Err(format!("{} is protected and may not be written", path.display()));
         }
-        if !below(&self.writable) {
-            return Err(format!("{} is outside of the workspace and may not be written", path.display()));
+        match (&self.narrowed, roots.is_empty()) {
+            (_, false) => Ok(()),
+            (Some(why), true) => Err(format!("{} may not be written: {why}", path.display())),
+            (None, true) => Err(format!("{} is outside of the workspace and may not be written", path.display())),
         }
-        Ok(())
     }
 
     /// What the helper is told: paths as they are on disk, so that a symbolic link is no way out.
-    pub(crate) fn rules(&self, enforcement: &Enforcement) -> Rules {
+    pub(crate) fn rules(&self, enforcement: &Enforcement, temporary: Option<&Path>) -> Rules {
         let enforcement = match self.mode {
             Mode::DangerFullAccess => Enforcement::None { why: String::new() },
             _ => enforcement.clone(),
         };
-        let mut writable: Vec<PathBuf> = self.writable.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        writable.sort();
-        writable.dedup();
-        let (mut protected, mut watched) = (Vec::new(), Vec::new());
-        for path in self.protected.iter().chain(&git_folders(&self.protected)) {
-            match std::fs::symlink_metadata(path) {
-                Ok(meta) if !meta.is_symlink() => protected.extend(path.canonicalize().ok()),
-                // What is not there cannot be mounted over, and a link's own name cannot either.
-                Ok(_) => {
-                    watched.push(path.clone());
-                    protected.extend(path.canonicalize().ok());
-                }
-                Err(_) => watched.push(path.clone()),
-            }
-        }
-        protected.retain(|path| writable.iter().any(|root| path.starts_with(root)));
-        protected.sort();
-        protected.dedup();
-        watched.retain(|path| {
-            let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-            folder.is_some_and(|folder| writable.iter().any(|root| folder.starts_with(root)))
+        let real = |list: &[PathBuf]| -> Vec<PathBuf> {
+            let mut list: Vec<PathBuf> = list.iter().filter_map(|path| path.canonicalize().ok()).collect();
+            list.sort();
+            list.dedup();
+            list
+        };
+        let writable = real(&self.writable);
+        let mut protected = real(&self.protected);
+        let temporary = temporary.map(|folder| Temporary {
+            folder: folder.to_owned(),
+            kept: kept(writable.iter().chain(&protected), &writable),
         });
-        Rules { enforcement, writable, protected, watched, network: self.network }
+        protected.retain(|path| writable.iter().any(|root| path.starts_with(root)));
+        Rules { enforcement, writable, protected, masked: Vec::new(), temporary, network: self.network }
     }
+}
+
+/// Why a folder is too much to be a workspace that commands write in.
+fn too_broad(workspace: &Path) -> Option<String> {
+    let real = workspace.canonicalize().ok()?;
+    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let around_home = home.is_some_and(|home| home.starts_with(&real));
+    let system = BROAD.iter().any(|folder| Path::new(folder).canonicalize().is_ok_and(|folder| folder == real));
+    (around_home || system || real == Path::new("/")).then(|| {
+        format!(
+            "{} is no project's folder, so nothing in it may be written; start in a project's folder, or name folders in \
+             sandbox_workspace_write.writable_roots",
+            workspace.display()
+        )
+    })
+}
+
+/// What must stay to be seen below /tmp when the session's own folder stands there: where work is done, our own files,
+/// and the user's home and programs should they be there.
+fn kept<'a>(ours: impl Iterator<Item = &'a PathBuf>, writable: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    let tmp = Path::new(TMP);
+    // The folder of temporary files itself is worked on: then it stays as it is.
+    if writable.iter().any(|root| tmp.starts_with(root)) {
+        return None;
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut kept: Vec<PathBuf> =
+        std::env::split_paths(&path).chain(home).filter_map(|path| path.canonicalize().ok()).collect();
+    kept.extend(ours.cloned());
+    kept.retain(|path| path.starts_with(tmp) && path != tmp);
+    kept.sort();
+    kept.dedup();
+    let all = kept.clone();
+    kept.retain(|path| !all.iter().any(|outer| path != outer && path.starts_with(outer)));
+    Some(kept)
 }
 
 /// Where a path leads, links followed, when its end need not exist yet. None when it steps out of something missing.
@@ -158,19 +213,15 @@ fn expand(path: &Path) -> PathBuf {
     }
 }
 
-/// Where a `.git` that is a file points to: the folder of a linked work tree, and the repository it belongs to.
-fn git_folders(protected: &[PathBuf]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for file in protected.iter().filter(|path| path.ends_with(".git") && path.is_file()) {
-        let Ok(text) = std::fs::read_to_string(file) else { continue };
-        let (Some(target), Some(folder)) = (text.trim().strip_prefix("gitdir:"), file.parent()) else { continue };
-        let target = folder.join(target.trim());
-        if let Ok(common) = std::fs::read_to_string(target.join("commondir")) {
-            found.push(target.join(common.trim()));
-        }
-        found.push(target);
-    }
-    found
+/// Where commands expect to put temporary files.
+pub(crate) const TMP: &str = "/tmp";
+
+/// The session's own folder for temporary files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Temporary {
+    pub folder: PathBuf,
+    /// What stays to be seen below /tmp when the folder stands there; none leaves /tmp as it is.
+    pub kept: Option<Vec<PathBuf>>,
 }
 
 /// What the helper is told.
@@ -179,18 +230,30 @@ pub(crate) struct Rules {
     pub enforcement: Enforcement,
     pub writable: Vec<PathBuf>,
     pub protected: Vec<PathBuf>,
-    /// Protected names that nothing can be mounted over. What a command makes there is moved out of the way afterwards.
-    pub watched: Vec<PathBuf>,
+    /// Protected names that do not exist; the guard has put an empty folder there to mount over.
+    pub masked: Vec<PathBuf>,
+    pub temporary: Option<Temporary>,
     pub network: bool,
 }
 
 impl Rules {
+    /// The folder of temporary files as the cell sees it.
+    pub fn temporary_seen(&self) -> Option<&Path> {
+        let temporary = self.temporary.as_ref()?;
+        let at_tmp = self.enforcement == Enforcement::Namespaces && temporary.kept.is_some();
+        Some(if at_tmp { Path::new(TMP) } else { &temporary.folder })
+    }
+
     /// Whether something at this path may be written.
     pub fn allows_writing(&self, path: &Path) -> bool {
-        let depth = |list: &[PathBuf]| {
-            list.iter().filter(|root| path.starts_with(root)).map(|root| root.components().count()).max()
-        };
-        match (depth(&self.writable), depth(&self.protected)) {
+        fn depth<'a>(path: &Path, list: impl Iterator<Item = &'a Path>) -> Option<usize> {
+            list.filter(|root| path.starts_with(root)).map(|root| root.components().count()).max()
+        }
+        let writable = self.writable.iter().map(PathBuf::as_path).chain(self.temporary_seen());
+        let kept = self.temporary.iter().flat_map(|temporary| temporary.kept.iter().flatten());
+        let kept = kept.filter(|path| !self.writable.contains(path));
+        let protected = self.protected.iter().chain(&self.masked).chain(kept).map(PathBuf::as_path);
+        match (depth(path, writable), depth(path, protected)) {
             (None, _) => false,
             (Some(_), None) => true,
             // A writable root inside something protected is writable; the same path in both lists is not.

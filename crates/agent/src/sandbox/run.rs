@@ -23,8 +23,8 @@ const PIECE_BYTES: usize = 16 << 10;
 const REPORT_BYTES_MAX: usize = 64 << 10;
 /// How long the keeper may take to end a command before it is killed itself.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the try of `Sandbox::detect` may take.
-const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long each try of `Sandbox::detect` may take.
+const PROBE_PATIENCE: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(20), Duration::from_secs(60)];
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub struct CommandSpec {
     pub program: Program,
     /// Where.
     pub cwd: PathBuf,
-    /// Variables added to our own environment. Of that, what looks like a secret is left out under a sandbox.
+    /// Variables added to our own environment. Of that, a sandboxed command gets what is on a list.
     pub env: Vec<(String, String)>,
     /// How long it may take; then it is ended.
     pub timeout: Option<Duration>,
@@ -101,6 +101,10 @@ pub struct Ended {
     pub bytes_left_out: usize,
     /// Things it made at protected names, and where they are now.
     pub moved: Vec<(PathBuf, PathBuf)>,
+    /// Things it made at protected names that could not be moved, and why.
+    pub stuck: Vec<(PathBuf, String)>,
+    /// What it took too much of, for which it was ended.
+    pub limit: Option<String>,
     /// How long it took, with the sandbox.
     pub took: Duration,
 }
@@ -131,11 +135,16 @@ pub struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(helper: &Path, command: &CommandSpec, rules: &Rules) -> Result<Self, SandboxError> {
+    pub(crate) fn start(
+        helper: &Path,
+        command: &CommandSpec,
+        rules: &Rules,
+        also: &[String],
+    ) -> Result<Self, SandboxError> {
         let failed = |source| SandboxError::Helper { source };
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
-        let mut keeper = tokio::process::Command::from(helper_command(helper, command, rules)?);
+        let mut keeper = tokio::process::Command::from(helper_command(helper, command, rules, also)?);
         keeper.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = Instant::now();
         let mut keeper = keeper.spawn().map_err(failed)?;
@@ -244,6 +253,11 @@ impl Running {
                     heard = true;
                 }
                 Report::Moved { from, to } => ended.moved.push((from, to)),
+                Report::Stuck { path, why } => ended.stuck.push((path, why)),
+                Report::Limit { what } => {
+                    ended.limit = Some(what);
+                    heard = true;
+                }
             }
         }
         if heard { Ok(ended) } else { Err(SandboxError::Setup { why: "the helper process ended early".to_owned() }) }
@@ -271,51 +285,91 @@ async fn read<R: tokio::io::AsyncRead + Unpin>(stream: &mut Option<R>, into: &mu
     matches!(read, Ok(1..))
 }
 
-fn helper_command(helper: &Path, command: &CommandSpec, rules: &Rules) -> Result<std::process::Command, SandboxError> {
+fn helper_command(
+    helper: &Path,
+    command: &CommandSpec,
+    rules: &Rules,
+    also: &[String],
+) -> Result<std::process::Command, SandboxError> {
     let json = serde_json::to_string(rules)
         .map_err(|error| SandboxError::Setup { why: format!("a path is not valid text: {error}") })?;
     let mut keeper = std::process::Command::new(helper);
     keeper.arg(KEEPER).arg(json).args(command.words()).current_dir(&command.cwd);
+    // What a command prints goes to the model, wherever that is: keys should not be among it.
     if !matches!(rules.enforcement, Enforcement::None { .. }) {
-        for (name, _) in std::env::vars_os().filter(|(name, _)| looks_secret(&name.to_string_lossy())) {
-            keeper.env_remove(name);
-        }
+        let also: Vec<&str> = also.iter().map(String::as_str).collect();
+        keeper.env_clear().envs(boundary::program::environment(&also));
+        keeper.envs(rules.temporary_seen().map(|folder| ("TMPDIR", folder)));
     }
     keeper.envs(command.env.iter().map(|(name, value)| (name, value)));
     Ok(keeper)
 }
 
-/// What a command prints goes to the model, wherever that is: keys should not be among it.
-fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    ["KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|part| name.contains(part))
+/// What came of a try of the sandbox.
+#[derive(Debug)]
+pub(crate) enum Probe {
+    /// It holds.
+    Holds,
+    /// It does not, and never will here.
+    Fails(String),
+    /// It took too long to know.
+    TooSlow,
 }
 
-/// Runs `true` under a policy that forbids everything, and says why that does not work.
-pub(crate) fn probe(helper: &Path, enforcement: &Enforcement) -> Result<(), String> {
+/// Runs `true` under a policy that forbids everything. A machine that is busy is given more time twice before it counts as
+/// too slow, and too slow is never taken for an answer.
+pub(crate) fn probe(helper: &Path, enforcement: &Enforcement) -> Probe {
+    for patience in PROBE_PATIENCE {
+        match probe_once(helper, enforcement, patience) {
+            Ok(Some(())) => return Probe::Holds,
+            Ok(None) => {}
+            Err(why) => return Probe::Fails(why),
+        }
+    }
+    Probe::TooSlow
+}
+
+/// None when it took longer than `patience`.
+fn probe_once(helper: &Path, enforcement: &Enforcement, patience: Duration) -> Result<Option<()>, String> {
     let rules = Rules {
         enforcement: enforcement.clone(),
         writable: Vec::new(),
         protected: Vec::new(),
-        watched: Vec::new(),
+        masked: Vec::new(),
+        temporary: None,
         network: false,
     };
     let io = |error: std::io::Error| error.to_string();
     let command = CommandSpec::arguments(vec!["true".to_owned()], "/");
     let (mut ours, theirs) = StdUnixStream::pair().map_err(io)?;
-    ours.set_read_timeout(Some(PROBE_PATIENCE)).map_err(io)?;
-    let mut keeper = helper_command(helper, &command, &rules).map_err(|error| error.to_string())?;
+    let mut keeper = helper_command(helper, &command, &rules, &[]).map_err(|error| error.to_string())?;
     keeper.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = keeper.spawn().map_err(io)?;
     drop(keeper);
-    let mut reports = Vec::new();
-    let read = ours.read_to_end(&mut reports);
-    drop(ours);
+    let deadline = Instant::now() + patience;
+    let (mut reports, mut piece) = (Vec::new(), [0; 4096]);
+    let in_time = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || reports.len() > REPORT_BYTES_MAX {
+            break false;
+        }
+        ours.set_read_timeout(Some(left)).map_err(io)?;
+        match ours.read(&mut piece) {
+            Ok(0) => break true,
+            Ok(count) => reports.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break false,
+            Err(error) => return Err(io(error)),
+        }
+    };
+    if !in_time {
+        let _ = child.kill();
+    }
     let _ = child.wait();
-    read.map_err(io)?;
     match read_reports(&reports).next() {
-        Some(Report::Ended { code: Some(0), .. }) => Ok(()),
+        Some(Report::Ended { code: Some(0), .. }) => Ok(Some(())),
         Some(Report::Failed { why }) => Err(why),
+        _ if !in_time => Ok(None),
         other => Err(format!("the helper process did not do its work ({other:?})")),
     }
 }

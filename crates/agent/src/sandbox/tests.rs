@@ -6,7 +6,7 @@ use super::policy::Rules;
 use super::*;
 
 fn rules_of(policy: &Policy) -> Rules {
-    policy.rules(&Enforcement::Namespaces)
+    policy.rules(&Enforcement::Namespaces, None)
 }
 
 #[test]
@@ -22,10 +22,8 @@ fn a_workspace_is_writable_and_what_rules_it_is_not() {
     let extra = [workspace.join("etc/config.toml"), root.join("elsewhere")];
     let rules = rules_of(&Policy::new(Mode::WorkspaceWrite, &detail, &root.join("link"), &extra));
     assert_eq!(rules.writable, std::slice::from_ref(&workspace));
-    assert_eq!(rules.protected, [workspace.join(".git"), workspace.join("etc/config.toml")]);
-    assert_eq!(rules.watched, [root.join("link/.flint")]);
-    let cases =
-        [("src/a.rs", true), (".git/config", false), (".git", false), ("etc/other", true), ("etc/config.toml", false)];
+    assert_eq!(rules.protected, [workspace.join("etc/config.toml")]);
+    let cases = [("src/a.rs", true), ("etc/other", true), ("etc/config.toml", false)];
     for (path, expected) in cases {
         assert_eq!(rules.allows_writing(&workspace.join(path)), expected, "{path}");
     }
@@ -35,18 +33,29 @@ fn a_workspace_is_writable_and_what_rules_it_is_not() {
 }
 
 #[test]
-fn a_linked_work_tree_protects_its_repository() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_folder_that_is_no_projects_is_not_written() {
+    let detail = WorkspaceWrite { writable_roots: vec!["listed".into()], ..WorkspaceWrite::default() };
+    for broad in ["/", "/tmp", "/etc", "/usr"] {
+        let policy = Policy::new(Mode::WorkspaceWrite, &detail, Path::new(broad), &[]);
+        assert_eq!(policy.writable, [Path::new(broad).join("listed")], "{broad}");
+        let refused = policy.may_write(&Path::new(broad).join("file")).unwrap_err();
+        assert!(refused.contains("start in a project's folder"), "{refused}");
+    }
+    let home = std::env::var("HOME").unwrap();
+    assert!(Policy::new(Mode::WorkspaceWrite, &detail, Path::new(&home), &[]).narrowed.is_some());
+}
+
+#[test]
+fn the_folder_of_temporary_files_hides_all_but_what_is_needed() {
+    let dir = tempfile::tempdir_in("/tmp").unwrap();
     let root = dir.path().canonicalize().unwrap();
-    let inner = root.join("main/.git/worktrees/w");
-    std::fs::create_dir_all(&inner).unwrap();
-    std::fs::create_dir_all(root.join("w")).unwrap();
-    std::fs::write(inner.join("commondir"), "../..\n").unwrap();
-    std::fs::write(root.join("w/.git"), format!("gitdir: {}\n", inner.display())).unwrap();
-    let detail = WorkspaceWrite { writable_roots: vec![root.clone()], ..WorkspaceWrite::default() };
-    let rules = rules_of(&Policy::new(Mode::WorkspaceWrite, &detail, &root.join("w"), &[]));
-    assert!(!rules.allows_writing(&root.join("main/.git/config")) && rules.allows_writing(&root.join("main/src")));
-    assert!(!rules.allows_writing(&root.join("w/.git")));
+    let policy = Policy::new(Mode::WorkspaceWrite, &WorkspaceWrite::default(), &root, &[]);
+    let rules = policy.rules(&Enforcement::Namespaces, Some(Path::new("/tmp/own")));
+    assert_eq!(rules.temporary_seen(), Some(Path::new("/tmp")));
+    assert!(rules.temporary.as_ref().unwrap().kept.as_ref().unwrap().contains(&root));
+    assert!(rules.allows_writing(&root) && rules.allows_writing(Path::new("/tmp")));
+    let alone = policy.rules(&Enforcement::Landlock, Some(Path::new("/tmp/own")));
+    assert!(alone.temporary_seen() == Some(Path::new("/tmp/own")) && !alone.allows_writing(Path::new("/tmp")));
 }
 
 #[test]
@@ -73,9 +82,20 @@ fn the_partner_itself_keeps_to_the_workspace() {
         let parent = allowed == "new/../b";
         assert_eq!(policy.may_write(&work.join(allowed)).is_ok(), !parent, "{allowed}");
     }
-    for refused in
-        ["../x", "out/x", "dangling", ".git/config", "git/config", ".flint/config.toml", "/etc/passwd", "a/../../x"]
-    {
+    for refused in [
+        "sub/.git",
+        "sub/.git/config",
+        "sub/.Flint/config.toml",
+        ".vscode/tasks.json",
+        "../x",
+        "out/x",
+        "dangling",
+        ".git/config",
+        "git/config",
+        ".flint/config.toml",
+        "/etc/passwd",
+        "a/../../x",
+    ] {
         assert!(policy.may_write(&work.join(refused)).is_err(), "{refused}");
     }
     let strict = Policy::new(Mode::ReadOnly, &detail, &work, &[]);

@@ -62,7 +62,7 @@ fn newest(sessions: &Path) -> Result<Vec<(PathBuf, u64)>, SessionError> {
 
 /// What a list shows of a session, if it has all the words. One without a prompt is no session to come back to.
 fn describe(path: &Path, at: u64, words: &[String]) -> Option<SessionLine> {
-    let file = std::fs::File::open(path).ok()?;
+    let file = boundary::file::open(path).ok()?;
     let mut missing: Vec<&String> = words.iter().collect();
     let (mut title, mut folder, mut turns) = (None, PathBuf::new(), 0u32);
     for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {

@@ -53,6 +53,23 @@ pub enum Record {
         /// The snapshot's name.
         tree: String,
     },
+    /// Files are about to be written: what stood there and what shall stand there is kept under this name.
+    Edit {
+        /// The turn.
+        turn: u32,
+        /// The step's name.
+        step: String,
+    },
+    /// A command is about to run, or has ended.
+    Command {
+        /// The turn.
+        turn: u32,
+        /// The files before it.
+        before: String,
+        /// The files after it, once it has ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
     /// One item of the conversation, as the API has it.
     Item {
         /// The item.
@@ -83,12 +100,14 @@ pub enum Record {
     },
     /// Files went back or forth by undo and redo.
     Restored {
-        /// `undo` or `redo`.
+        /// `undo`, `redo` or `rewind`.
         what: String,
-        /// The files as they were before.
-        from: String,
-        /// The files as they are now.
-        to: String,
+        /// The first turn that was taken back or brought back.
+        #[serde(default)]
+        turn: u32,
+        /// What stood there before and what stands there now is kept under this name.
+        #[serde(default)]
+        step: String,
     },
     /// A turn is over.
     TurnEnd {
@@ -181,6 +200,8 @@ pub struct Session {
     bytes: u64,
     lines: Vec<Line>,
     damaged: usize,
+    /// Its name in the folder survives a power cut.
+    named: bool,
 }
 
 impl Drop for Session {
@@ -201,14 +222,14 @@ impl Session {
         let opened = OpenOptions::new().append(true).read(true).create_new(true).mode(0o600).open(&path);
         let file = opened.map_err(SessionError::io(&path))?;
         lock(&file, &path, &id)?;
-        let mut session = Self { id, file: Some((path, file)), bytes: 0, lines: Vec::new(), damaged: 0 };
+        let mut session = Self { id, file: Some((path, file)), bytes: 0, lines: Vec::new(), damaged: 0, named: false };
         session.append_meta(workspace, model, None)?;
         Ok(session)
     }
 
     /// Begins a session that is kept in memory only.
     pub fn ephemeral(workspace: &Path, model: &str) -> Self {
-        let mut session = Self { id: new_id(), file: None, bytes: 0, lines: Vec::new(), damaged: 0 };
+        let mut session = Self { id: new_id(), file: None, bytes: 0, lines: Vec::new(), damaged: 0, named: false };
         session.append_meta(workspace, model, None).expect("memory takes what it is given");
         session
     }
@@ -227,7 +248,7 @@ impl Session {
             file.set_len(whole as u64).map_err(SessionError::io(&path))?;
             file.seek(SeekFrom::End(0)).map_err(SessionError::io(&path))?;
         }
-        Ok(Self { id, file: Some((path, file)), bytes: whole as u64, lines, damaged })
+        Ok(Self { id, file: Some((path, file)), bytes: whole as u64, lines, damaged, named: true })
     }
 
     /// Goes on with a copy: all of it, or only what came before a turn. The copy is there whole or not at all.
@@ -250,20 +271,35 @@ impl Session {
         };
         let file = make().map_err(SessionError::io(&path))?;
         lock(&file, &path, &id)?;
-        Ok(Self { id, file: Some((path, file)), bytes: bytes.len() as u64, lines, damaged: 0 })
+        Ok(Self { id, file: Some((path, file)), bytes: bytes.len() as u64, lines, damaged: 0, named: false })
     }
 
-    /// Writes a record. When it returns, the record survives the end of this process; the end of a turn and what changes
-    /// the past also survive a power cut.
+    /// Writes a record. When it returns, the record survives the end of this process; the end of a turn, what changes the
+    /// past and what undo needs also survive a power cut.
     pub fn append(&mut self, record: Record) -> Result<(), SessionError> {
-        let sync = matches!(record, Record::TurnEnd { .. } | Record::Rewind { .. } | Record::Compaction { .. });
+        let sync = !matches!(
+            record,
+            Record::Meta { .. }
+                | Record::Prompt { .. }
+                | Record::Item { .. }
+                | Record::Edits { .. }
+                | Record::Command { after: Some(_), .. }
+                | Record::Checkpoint { .. }
+        );
         let line = Line { at: now_ms(), record };
         let bytes = encode(&line);
         if self.bytes + bytes.len() as u64 > BYTES_MAX {
             return Err(SessionError::Full { session: self.id.clone() });
         }
         if let Some((path, file)) = &mut self.file {
-            let written = file.write_all(&bytes).and_then(|()| if sync { file.sync_data() } else { Ok(()) });
+            let mut written = file.write_all(&bytes).and_then(|()| if sync { file.sync_data() } else { Ok(()) });
+            if sync && !self.named && written.is_ok() {
+                // A new file is only there after a power cut when its folder says so.
+                #[allow(clippy::disallowed_methods, reason = "a folder of our own")]
+                let sync_folder = |folder: &Path| File::open(folder)?.sync_all();
+                written = path.parent().map_or(Ok(()), sync_folder);
+                self.named = written.is_ok();
+            }
             if let Err(source) = written {
                 // A line that is half there would swallow the next one.
                 let _ = file.set_len(self.bytes);

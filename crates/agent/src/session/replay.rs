@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{EditedFile, Line, Record};
+use crate::checkpoint::{Done, TreeId};
 
 /// How a session stands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +17,11 @@ pub struct Replay {
     pub turns: Vec<Turn>,
     /// What the last compaction kept, if there was one that counts.
     pub compacted: Option<String>,
+    /// What was done to files, oldest first, with the turn it counts for. What a forgotten turn did counts for the turn
+    /// before it, because the files still have it.
+    pub done: Vec<(u32, Done)>,
+    /// What was taken back and can be brought back, oldest first: the turn, and the step.
+    pub undone: Vec<(u32, TreeId)>,
 }
 
 /// One turn.
@@ -53,7 +59,7 @@ pub(super) fn replay(lines: &[Line]) -> Replay {
     for line in lines {
         match &line.record {
             Record::Prompt { turn, text } => {
-                state.turns.retain(|other| other.turn < *turn);
+                forget(&mut state, *turn);
                 before.insert(*turn, (state.items.clone(), state.compacted.clone()));
                 state.turns.push(Turn { turn: *turn, text: text.clone(), at: line.at, ..Turn::default() });
             }
@@ -67,7 +73,7 @@ pub(super) fn replay(lines: &[Line]) -> Replay {
                 state.compacted = Some(kept.clone());
             }
             Record::Rewind { turn, conversation: true, .. } => {
-                state.turns.retain(|other| other.turn < *turn);
+                forget(&mut state, *turn);
                 if let Some((items, compacted)) = before.get(turn).cloned() {
                     (state.items, state.compacted) = (items, compacted);
                 }
@@ -79,10 +85,41 @@ pub(super) fn replay(lines: &[Line]) -> Replay {
             Record::TurnEnd { turn, outcome, .. } => {
                 find(&mut state, *turn, |found| found.outcome = Some(outcome.clone()));
             }
-            Record::Meta { .. } | Record::Rewind { .. } | Record::Restored { .. } | Record::Unknown => {}
+            Record::Edit { turn, step } => {
+                state.undone.clear();
+                state.done.extend(TreeId::parse(step).map(|step| (*turn, Done::Edit(step))));
+            }
+            Record::Command { turn, before, after } => command(&mut state, *turn, before, after.as_deref()),
+            Record::Restored { what, turn, step } => match (what.as_str(), TreeId::parse(step)) {
+                ("redo", _) => drop(state.undone.pop()),
+                (_, Some(step)) => state.undone.push((*turn, step)),
+                (_, None) => {}
+            },
+            Record::Meta { .. } | Record::Rewind { .. } | Record::Unknown => {}
         }
     }
     state
+}
+
+/// Forgets a turn and all after it. What they did to files stays done.
+fn forget(state: &mut Replay, turn: u32) {
+    state.turns.retain(|other| other.turn < turn);
+    for (of, _) in state.done.iter_mut().filter(|(of, _)| *of >= turn) {
+        *of = turn.saturating_sub(1);
+    }
+}
+
+/// A command began, or the one that began last has ended.
+fn command(state: &mut Replay, turn: u32, before: &str, after: Option<&str>) {
+    let Some(before) = TreeId::parse(before) else { return };
+    let Some(after) = after else {
+        state.undone.clear();
+        return state.done.push((turn, Done::Command(before, None)));
+    };
+    let open = |(_, done): &&mut (u32, Done)| matches!(done, Done::Command(began, None) if *began == before);
+    if let Some((_, done)) = state.done.iter_mut().rev().find(open) {
+        *done = Done::Command(before, TreeId::parse(after));
+    }
 }
 
 fn find(state: &mut Replay, turn: u32, change: impl FnOnce(&mut Turn)) {

@@ -28,7 +28,7 @@ fn what_is_written_is_read_back() {
         prompt(1, "line\nbreak \u{2028} é"),
         item("a"),
         Record::Edits { turn: 1, files: vec![EditedFile { path: "a.rs".into(), added: 2, removed: 1 }] },
-        Record::Restored { what: "undo".into(), from: "t2".into(), to: "t1".into() },
+        Record::Restored { what: "undo".into(), turn: 1, step: "t1".into() },
         Record::TurnEnd { turn: 1, outcome: "done".into(), usage: json!({ "requests": 1 }) },
     ];
     records.iter().for_each(|record| session.append(record.clone()).unwrap());

@@ -96,7 +96,7 @@ async fn run_all(
             continue;
         }
         if !looks || running.len() >= TOGETHER_MAX {
-            finish(&mut running, &mut done).await;
+            finish(&mut running, &mut done, &interrupted).await;
         }
         let ended = done.iter().any(|(_, result)| result.ends_turn);
         let refused = match *interrupted.borrow() {
@@ -108,19 +108,19 @@ async fn run_all(
         };
         match refused {
             Some(why) => {
-                finish(&mut running, &mut done).await;
+                finish(&mut running, &mut done, &interrupted).await;
                 done.push((call, ToolResult { output: why.to_owned(), ..ToolResult::default() }));
             }
             None => {
                 let handle = start(tools, &call, interrupted.clone());
                 running.push((call, handle));
                 if !looks {
-                    finish(&mut running, &mut done).await;
+                    finish(&mut running, &mut done, &interrupted).await;
                 }
             }
         }
     }
-    finish(&mut running, &mut done).await;
+    finish(&mut running, &mut done, &interrupted).await;
     done
 }
 
@@ -129,9 +129,24 @@ fn start(tools: &Arc<Tools>, call: &ToolCall, interrupted: watch::Receiver<Inter
     tokio::spawn(async move { tools.call(call, interrupted).await })
 }
 
-async fn finish(running: &mut Vec<(ToolCall, JoinHandle<ToolResult>)>, done: &mut Vec<(ToolCall, ToolResult)>) {
-    for (call, handle) in running.drain(..) {
+async fn finish(
+    running: &mut Vec<(ToolCall, JoinHandle<ToolResult>)>,
+    done: &mut Vec<(ToolCall, ToolResult)>,
+    interrupted: &watch::Receiver<Interrupt>,
+) {
+    for (call, mut handle) in running.drain(..) {
         let broke = |error| ToolResult { output: format!("error: the tool broke: {error}"), ..ToolResult::default() };
-        done.push((call, handle.await.unwrap_or_else(broke)));
+        // What only looks can be left where it stands: nobody waits for a disk after a stop. The rest ends by itself.
+        let looks = Tools::only_looks(&call);
+        let mut interrupted = interrupted.clone();
+        let result = tokio::select! {
+            biased;
+            result = &mut handle => result.unwrap_or_else(broke),
+            Ok(_) = interrupted.wait_for(|now| looks && *now == Interrupt::Stopped) => {
+                handle.abort();
+                ToolResult { output: "not finished: the user stopped the turn".to_owned(), ..ToolResult::default() }
+            }
+        };
+        done.push((call, result));
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::calls::Pending;
 use super::{Control, Turn};
 use crate::Event;
-use crate::tools::ToolCall;
+use crate::tools::{INPUT_BYTES_MAX, ToolCall};
 
 /// How long the last events of a stopped answer are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -178,7 +178,7 @@ impl Turn<'_> {
         };
         // Half a call was cut off by a stop or a limit; nobody can answer it.
         if whole {
-            self.conversation.note(item);
+            self.conversation.note(&bounded_call(item));
             let pending = Pending::new(call, &listener.calls, &self.of.tools);
             listener.calls.push(pending);
         }
@@ -255,4 +255,16 @@ impl Turn<'_> {
             self.conversation.say(&text);
         }
     }
+}
+
+/// The call as the conversation keeps it. Arguments that no tool takes are left out: the model is told so in the result,
+/// and they would be sent again with every later request.
+fn bounded_call(item: &OutputItem) -> OutputItem {
+    let mut kept = item.clone();
+    match &mut kept {
+        OutputItem::FunctionCall { arguments, .. } if arguments.len() > INPUT_BYTES_MAX => *arguments = "{}".to_owned(),
+        OutputItem::CustomToolCall { input, .. } if input.len() > INPUT_BYTES_MAX => input.clear(),
+        _ => {}
+    }
+    kept
 }

@@ -77,7 +77,6 @@ fn tools(desk: &mut Desk) -> Arc<Tools> {
     };
     let mut protect = desk.options.config.files.clone();
     protect.push(desk.options.state.clone());
-    let gate = desk.history.gate();
     let commands = Commands::new(config.sandbox_mode, config.sandbox_workspace_write.clone(), protect);
     let tools = Arc::new(Tools::new(ToolsOptions {
         root: desk.root(),
@@ -86,7 +85,7 @@ fn tools(desk: &mut Desk) -> Arc<Tools> {
         shell: ShellRules::new(commands, config.approval_policy),
         asks: Arc::new(Asks::new(desk.ask_numbers())),
         edit_numbers: desk.edit_numbers(),
-        before_change: Box::new(move || gate.pass()),
+        journal: desk.history.journal(),
     }));
     desk.tools = Some(Arc::clone(&tools));
     tools

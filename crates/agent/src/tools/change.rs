@@ -45,8 +45,7 @@ impl Tools {
         }
         let tools = Arc::clone(self);
         let written = off_thread(move || {
-            (tools.options.before_change)();
-            let written = batch.write()?;
+            let written = batch.write(|step| tools.options.journal.edit(step))?;
             tools.written.lock().unwrap_or_else(PoisonError::into_inner).extend(written.iter().cloned());
             Ok(written)
         });

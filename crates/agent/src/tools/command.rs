@@ -66,6 +66,10 @@ impl Commands {
         let detected = tokio::task::spawn_blocking(Sandbox::detect).await;
         // Detecting cannot panic; should it anyhow, doing it here says so.
         let detected = detected.unwrap_or_else(|_| Sandbox::detect());
+        // A machine that was too busy to say is asked again by the next command.
+        if detected.is_undecided() {
+            return detected;
+        }
         self.sandbox.get_or_init(|| detected).clone()
     }
 
@@ -145,6 +149,14 @@ pub async fn run(
     }
     for (from, to) in ended.moved {
         ran.remarks.push(format!("{} is protected; what was made there is now {}", from.display(), to.display()));
+    }
+    for (path, why) in ended.stuck {
+        let path = path.display();
+        ran.remarks
+            .push(format!("WARNING: {path} was made by the command and cannot be moved ({why}); remove it by hand"));
+    }
+    if let Some(what) = ended.limit {
+        ran.remarks.push(format!("ended: {what}"));
     }
     Ok(ran)
 }

@@ -2,7 +2,6 @@
 //! this process, because a step that starts no process costs microseconds.
 
 use std::fmt::Write;
-use std::io::Read;
 use std::path::Path;
 
 use ignore::WalkBuilder;
@@ -37,7 +36,7 @@ pub fn read(root: &Path, path: &str, start: usize, lines: Option<usize>) -> Resu
     if place.absolute.is_dir() {
         return Err(format!("{} is a folder; use list", place.shown()));
     }
-    let text = text_of(&place.absolute).map_err(|why| explain(root, &place, &why))?;
+    let text = text_of(root, &place.absolute).map_err(|why| explain(root, &place, &why))?;
     let total = text.lines().count();
     let first = start.max(1);
     if first > total.max(1) {
@@ -101,7 +100,7 @@ pub fn search(root: &Path, pattern: &str, path: &str) -> Result<String, String> 
             let _ = writeln!(output, "[stopped after {FILES_MAX} files; search in a folder]");
             break;
         }
-        let Ok(text) = text_of(entry.path()) else { continue };
+        let Ok(text) = text_of(root, entry.path()) else { continue };
         let shown = entry.path().strip_prefix(root).unwrap_or(entry.path()).display().to_string();
         found += matches_of(&regex, &shown, &text, &mut output);
         if found >= MATCHES_MAX || output.len() > bound::OUTPUT_BYTES_MAX {
@@ -148,31 +147,28 @@ fn regex_syntax_escape(text: &str) -> String {
 
 /// A walk that leaves out what git ignores, in a repository or not, and hidden files other than a few that matter.
 pub fn walk(folder: &Path) -> WalkBuilder {
-    let mut builder = WalkBuilder::new(folder);
     let shown = |name: &str| !name.starts_with('.') || [".github", ".gitignore", ".env.example"].contains(&name);
-    builder.require_git(false).hidden(false).follow_links(false).filter_entry(move |entry| {
+    let mut builder = crate::walk::of(folder, move |entry| {
         let name = entry.file_name().to_string_lossy();
         let heavy = ["node_modules", "__pycache__"].contains(&name.as_ref());
         entry.depth() == 0 || (shown(&name) && !heavy && !entry.path().join("CACHEDIR.TAG").exists())
     });
+    builder.hidden(false);
     builder
 }
 
-/// The text of a file that is one.
-fn text_of(path: &Path) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "does not exist".to_owned(),
-        _ => format!("cannot be read: {error}"),
+/// The text of a file of the workspace that is one.
+fn text_of(root: &Path, path: &Path) -> Result<String, String> {
+    use boundary::file::{FileError, read_below};
+    let bytes = read_below(root, path, FILE_BYTES_MAX).map_err(|error| match error {
+        FileError::Missing { .. } => "does not exist".to_owned(),
+        FileError::NotRegular { .. } => "is not a plain file".to_owned(),
+        FileError::Outside { .. } => "leads outside the workspace".to_owned(),
+        FileError::TooLarge { .. } => {
+            format!("is larger than {} MiB; use shell with head or grep", FILE_BYTES_MAX >> 20)
+        }
+        FileError::Io { source, .. } => format!("cannot be read: {source}"),
     })?;
-    // A FIFO or a device would block for ever, or never end.
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err("is not a plain file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("is larger than {} MiB; use shell with head or grep", FILE_BYTES_MAX >> 20));
-    }
     if bytes[..bytes.len().min(8192)].contains(&0) {
         return Err("is not text".to_owned());
     }

@@ -21,15 +21,16 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 pub use asks::Asks;
-pub use bound::{OUTPUT_BYTES_MAX, middle as bounded};
+pub use bound::{OUTPUT_BYTES_MAX, line as bounded_line, middle as bounded};
 pub use command::{Commands, Ran};
-pub use schema::PatchTool;
+pub use schema::{INPUT_BYTES_MAX, PatchTool};
 pub use shell::ShellRules;
 
 use schema::Request;
 
 use crate::Event;
 use crate::edit::Written;
+use crate::journal::Journal;
 
 /// What the tools work on and through.
 pub struct ToolsOptions {
@@ -45,8 +46,8 @@ pub struct ToolsOptions {
     pub asks: Arc<Asks>,
     /// Numbers of edits in the session, shared with whoever else makes edits.
     pub edit_numbers: Arc<AtomicU64>,
-    /// Runs before anything is changed or started, for a checkpoint. Called from a thread that may block.
-    pub before_change: Box<dyn Fn() + Send + Sync>,
+    /// Keeps the way back before anything is changed or started.
+    pub journal: Arc<Journal>,
 }
 
 /// The tools of one session.

@@ -8,6 +8,17 @@ use serde_json::{Value, json};
 
 use crate::PlanStep;
 
+/// Bytes of what a model passes to a tool. A file that is written whole has less; a provider may send anything.
+pub const INPUT_BYTES_MAX: usize = 1 << 20;
+
+/// What a model that passes more is told.
+pub fn too_large(name: &str, bytes: usize) -> String {
+    let name = super::bound::line(name);
+    format!(
+        "{name}: the arguments have {bytes} bytes, and {INPUT_BYTES_MAX} is the most; make smaller changes, one at a time"
+    )
+}
+
 /// How changes in patch format are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PatchTool {
@@ -172,6 +183,9 @@ struct StepArguments {
 impl Request {
     /// Reads a call. The error tells the model what to write instead.
     pub fn read(name: &str, input: &str, custom: bool) -> Result<Self, String> {
+        if input.len() > INPUT_BYTES_MAX {
+            return Err(too_large(name, input.len()));
+        }
         Ok(match name {
             "read" => {
                 let ReadArguments { path, start, lines } = arguments(name, input)?;

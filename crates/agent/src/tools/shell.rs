@@ -75,16 +75,19 @@ impl Tools {
         let sandbox = rules.commands.sandbox().await;
         let mut policy = rules.commands.policy(&self.options.root);
         let held = sandbox.holds(&policy);
-        let verdict = rules.with(|rules| rules.decide(&line, held));
+        let verdict = rules.with(|rules| rules.decide(&line, &self.options.root, held));
         if let Err(refused) = self.permitted(&line, verdict).await {
             return refused;
         }
         if !held {
             policy = Policy::unconfined();
         }
-        let tools = Arc::clone(self);
-        // A checkpoint that cannot be taken says so itself.
-        let _ = tokio::task::spawn_blocking(move || (tools.options.before_change)()).await;
+        let journal = Arc::clone(&self.options.journal);
+        let before = match tokio::task::spawn_blocking(move || journal.command_begins()).await {
+            Ok(Ok(before)) => before,
+            Ok(Err(why)) => return ToolResult::of(Err(why)),
+            Err(error) => return ToolResult::of(Err(format!("the tool broke: {error}; try another way"))),
+        };
         let mut command = CommandSpec::shell(&line, &self.options.root);
         command.timeout = Some(Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S).clamp(1, TIMEOUT_S_MAX)));
         let shown = Some((&self.options.events, number));
@@ -97,6 +100,9 @@ impl Tools {
                 ran = command::run(&sandbox, &command, &Policy::unconfined(), interrupt, shown).await;
             }
         }
+        let journal = Arc::clone(&self.options.journal);
+        // Should this break, the command counts as one that was cut off, and undo asks.
+        let _ = tokio::task::spawn_blocking(move || journal.command_ended(&before)).await;
         match ran {
             Ok(ran) => result(ran, command.timeout.unwrap_or_default()),
             Err(why) => ToolResult::of(Err(why)),

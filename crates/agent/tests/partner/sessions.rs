@@ -16,18 +16,18 @@ async fn undo_redo_and_rewind() {
     talk.ask("Change first.").await;
     let both = world.read("module.py");
     assert!(both.contains("a[-1]") && both.contains("a[-0]"));
-    talk.say(Command::Undo).await;
+    talk.say(Command::Undo { force: false }).await;
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), FIXED);
-    talk.say(Command::Undo).await;
+    talk.say(Command::Undo { force: false }).await;
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), MODULE);
-    talk.say(Command::Undo).await;
+    talk.say(Command::Undo { force: false }).await;
     talk.until(|event| matches!(event, Event::Trouble { .. })).await;
-    talk.say(Command::Redo).await;
+    talk.say(Command::Redo { force: false }).await;
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), FIXED);
-    talk.say(Command::Redo).await;
+    talk.say(Command::Redo { force: false }).await;
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), both);
 
@@ -68,7 +68,7 @@ async fn a_session_goes_on_after_the_process() {
     assert_eq!(turns, [("Fix last.".to_owned(), ANSWER.to_owned())]);
     talk.ask("Was that right?").await;
     assert_eq!(world.script.messages(1).len(), 3);
-    talk.say(Command::Undo).await;
+    talk.say(Command::Undo { force: false }).await;
     talk.until(is_restored).await;
     assert_eq!(world.read("module.py"), MODULE);
     talk.say(Command::Fork).await;

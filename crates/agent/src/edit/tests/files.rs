@@ -10,7 +10,7 @@ use super::*;
 
 fn write_all(root: &Path, path: &str, old: &str, new: &str) -> Result<Vec<Written>, EditError> {
     let kind = ChangeKind::Replace { old: old.to_owned(), new: new.to_owned() };
-    Batch::resolve(root, &[change(path, kind)])?.write()
+    Batch::resolve(root, &[change(path, kind)])?.write(|_| Ok(()))
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_batch_is_written_whole_or_not_at_all() {
     ];
     let batch = Batch::resolve(folder.path(), &right).unwrap();
     assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "1\n", "resolving writes nothing");
-    let written = batch.write().unwrap();
+    let written = batch.write(|_| Ok(())).unwrap();
     let paths: Vec<&str> = written.iter().map(|file| file.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["a", "b", "d", "new/c"]);
     assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "uno\n");
@@ -121,7 +121,7 @@ fn one_changed_file_stops_the_whole_batch() {
     let whole = |path: &str| change(path, ChangeKind::WholeFile { text: "new\n".to_owned() });
     let batch = Batch::resolve(folder.path(), &[whole("a"), whole("b")]).unwrap();
     fs::write(folder.path().join("b"), "theirs\n").unwrap();
-    assert!(matches!(batch.write(), Err(EditError::Changed { .. })));
+    assert!(matches!(batch.write(|_| Ok(())), Err(EditError::Changed { .. })));
     assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "1\n");
 }
 
@@ -132,7 +132,7 @@ fn a_moved_file_keeps_mode_and_line_ends() {
     fs::set_permissions(folder.path().join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
     let to = change("bin/run", ChangeKind::Move { to: "bin/go".into() });
     let moves = [change("run.sh", ChangeKind::Move { to: "bin/run".into() }), to];
-    Batch::resolve(folder.path(), &moves).unwrap().write().unwrap();
+    Batch::resolve(folder.path(), &moves).unwrap().write(|_| Ok(())).unwrap();
     let path = folder.path().join("bin/go");
     assert_eq!(fs::read(&path).unwrap(), b"a\r\n");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
@@ -168,7 +168,7 @@ fn no_path_leads_out_of_the_workspace() {
     ];
     for path in bad {
         let whole = change(path, ChangeKind::WholeFile { text: "y\n".to_owned() });
-        let result = Batch::resolve(root, &[whole]).and_then(Batch::write);
+        let result = Batch::resolve(root, &[whole]).and_then(|batch| batch.write(|_| Ok(())));
         assert!(matches!(result, Err(EditError::Forbidden { .. })), "{path}: {result:?}");
     }
     assert_eq!(fs::read_to_string(outside.path().join("target")).unwrap(), "x\n");
@@ -176,7 +176,7 @@ fn no_path_leads_out_of_the_workspace() {
     // Inside is inside, however it is written.
     let inside = root.canonicalize().unwrap().join("sub/./../sub/a");
     let whole = change(inside.to_str().unwrap(), ChangeKind::WholeFile { text: "y\n".to_owned() });
-    Batch::resolve(root, &[whole]).unwrap().write().unwrap();
+    Batch::resolve(root, &[whole]).unwrap().write(|_| Ok(())).unwrap();
     assert_eq!(fs::read_to_string(root.join("sub/a")).unwrap(), "y\n");
 }
 
