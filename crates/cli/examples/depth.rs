@@ -2,6 +2,7 @@
 //! bandwidth, decodes COUNT tokens there, and prints GB/s and the seconds they took.
 //!
 //! `depth MODEL.gguf DEPTH COUNT`
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used, reason = "a measuring tool may end with its first error")]
 
 #[path = "../src/bandwidth.rs"]

@@ -3,7 +3,7 @@
 //! The table and the diff go to standard output, everything else to standard error; with `--json` standard output has one
 //! event per line, in the words of `flint exec`. The exit codes are those of `flint exec`.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
 use agent::{CandidateRow, CandidateState, Command, Event, Outcome, Partner, Prompt};
@@ -99,7 +99,7 @@ async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>
             if args.json {
                 shown.line(json!({"type": "diff", "text": text}))?
             } else {
-                print!("{text}")
+                out!("{text}")
             }
             break;
         }
@@ -111,12 +111,11 @@ async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>
 fn asked(args: &TryArgs, best: usize) -> anyhow::Result<bool> {
     if args.json || !std::io::stdin().is_terminal() {
         if !args.json {
-            eprintln!("nothing was written; add --apply to apply candidate {best}");
+            errln!("nothing was written; add --apply to apply candidate {best}");
         }
         return Ok(false);
     }
-    eprint!("apply candidate {best}? [y/N] ");
-    std::io::stderr().flush()?;
+    err!("apply candidate {best}? [y/N] ");
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -166,7 +165,7 @@ impl Shown {
             return self.line(json!({"type": "candidates", "rows": self.rows, "best": best}));
         }
         if all_done && (was_done || self.best.is_some()) {
-            print!("{}", table(&self.rows, self.best));
+            out!("{}", table(&self.rows, self.best));
         }
         Ok(())
     }
@@ -182,14 +181,12 @@ impl Shown {
         if self.json {
             return self.line(json!({"type": "error", "message": text, "severity": "notice"}));
         }
-        eprintln!("{text}");
+        errln!("{text}");
         Ok(())
     }
 
     fn line(&self, value: Value) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{value}")?;
-        Ok(out.flush()?)
+        Ok(boundary::print::json_line(&value)?)
     }
 }
 

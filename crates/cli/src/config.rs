@@ -56,10 +56,9 @@ fn show(args: ShowArgs) -> anyhow::Result<()> {
     sources.profile = args.profile;
     sources.overrides = args.overrides;
     let loaded = Config::load(&sources)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = boundary::print::stdout();
     if args.json {
-        serde_json::to_writer_pretty(&mut out, &as_json(&loaded, &sources))?;
-        return Ok(writeln!(out)?);
+        return Ok(boundary::print::json_line(&serde_json::to_string_pretty(&as_json(&loaded, &sources))?)?);
     }
     let rows: Vec<(String, String, String)> = loaded
         .settings
@@ -72,10 +71,10 @@ fn show(args: ShowArgs) -> anyhow::Result<()> {
         writeln!(out, "{key:keys$}  {value:values$}  {origin}")?;
     }
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        errln!("warning: {warning}");
     }
     if let Some(file) = sources.user_file().filter(|file| !file.exists()) {
-        eprintln!("Your own settings would stand in {}; `flint config keys` lists what there is.", file.display());
+        errln!("Your own settings would stand in {}; `flint config keys` lists what there is.", file.display());
     }
     Ok(())
 }
@@ -101,17 +100,18 @@ fn as_json(loaded: &Loaded, sources: &Sources) -> Value {
         "profiles": loaded.profiles,
         "files": loaded.files,
         "user_file": sources.user_file(),
+        "trust": {"folder": loaded.trust.root, "standing": loaded.trust.standing, "ignored": loaded.trust.ignored},
         "warnings": loaded.warnings,
     })
 }
 
 fn keys() -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = boundary::print::stdout();
     for key in KEYS {
         writeln!(out, "{} = {}", key.path.replace('*', "NAME"), takes(key))?;
         let default = if key.default.is_empty() { String::new() } else { format!("; default {}", key.default) };
         let project = match key.by_project {
-            ByProject::Free => "",
+            ByProject::Free => "; a project may set it once its folder is trusted",
             ByProject::Stricter => "; a project may only make it stricter",
             ByProject::Never => "; not for projects",
         };

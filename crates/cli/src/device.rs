@@ -51,7 +51,7 @@ pub fn open(path: &Path, choice: DeviceChoice, cpu: CpuOptions) -> anyhow::Resul
     }
     match on_card(path, card, cpu) {
         Err(error) if is_about_card(&error) => {
-            eprintln!("note: the CPU is used: {error:#}");
+            errln!("note: the CPU is used: {error:#}");
             on_cpu(path, cpu)
         }
         opened => opened,

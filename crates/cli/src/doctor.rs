@@ -7,6 +7,7 @@ pub mod machine;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use boundary::terminal::clean_line;
 use clap::Args;
 use hub::{PullOptions, Store, format_bytes};
 use kernels::Kernels;
@@ -31,8 +32,10 @@ const MEMORY_RESERVE_BYTES: u64 = 1 << 30;
 /// Runs `flint doctor`.
 pub fn run(args: DoctorArgs) -> anyhow::Result<()> {
     let report = Report::new()?;
-    let text = if args.json { serde_json::to_string_pretty(&report.json())? + "\n" } else { report.text() };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    if args.json {
+        return Ok(boundary::print::json_line(&serde_json::to_string_pretty(&report.json())?)?);
+    }
+    Ok(boundary::print::stdout().write_all(report.text().as_bytes())?)
 }
 
 /// Something that stands in the way, and what to do about it.
@@ -67,6 +70,7 @@ struct Report {
     models: Vec<Installed>,
     default_model: (String, Option<u64>),
     installer: Option<String>,
+    trust: Option<agent::config::ProjectTrust>,
 }
 
 impl Report {
@@ -93,7 +97,8 @@ impl Report {
             store_free: existing(store.root()).and_then(|path| hub::free_bytes(path).ok()),
             models: installed(&store),
             default_model: (default.name.clone(), default.bytes),
-            installer: hub::installer_name(PullOptions::from_env().pip.as_deref()),
+            trust: crate::trust::here(),
+            installer: hub::installer_name(&PullOptions::from_env()),
         })
     }
 
@@ -192,6 +197,9 @@ impl Report {
             );
         }
         line("installer", &self.installer.clone().unwrap_or_else(|| "none".to_owned()));
+        if let Some(trust) = &self.trust {
+            line("trust", &clean_line(&format!("{}: {}", trust.root.display(), crate::trust::standing(trust))));
+        }
         let problems = self.problems();
         for problem in &problems {
             text += &format!("\nproblem: {}\n   hint: {}\n", problem.what, problem.hint);
@@ -245,6 +253,7 @@ impl Report {
             "store": { "path": self.store, "free_bytes": self.store_free },
             "models": models.collect::<Vec<_>>(),
             "installer": self.installer,
+            "trust": self.trust.as_ref().map(crate::trust::described),
             "problems": problems.collect::<Vec<_>>(),
         })
     }

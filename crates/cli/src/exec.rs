@@ -22,7 +22,13 @@ use lines::Lines;
 use report::Report;
 
 /// Most bytes of a prompt from standard input; no model's context holds more.
-const PROMPT_BYTES_MAX: u64 = 4 << 20;
+pub const PROMPT_BYTES_MAX: u64 = 4 << 20;
+
+/// How long work that was stopped may take to end.
+const CLOSING: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Most bytes of a schema.
+const SCHEMA_BYTES_MAX: u64 = 4 << 20;
 
 /// Arguments of `flint exec`.
 #[derive(Debug, Args)]
@@ -71,15 +77,14 @@ trait Follow {
 
 /// Runs the command.
 pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
-    let mut options = args.partner.options()?;
-    let prompt = prompt(&args)?;
-    if let Some(path) = &args.output_schema {
-        let text = std::fs::read_to_string(path).with_context(|| format!("the schema {}", path.display()))?;
-        options.output_schema =
-            Some(serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))?);
-    }
+    // What was asked is checked before a model may have to be fetched for it.
+    let (prompt, schema) = (prompt(&args)?, schema(&args)?);
+    let options = agent::PartnerOptions { output_schema: schema, ..args.partner.options()? };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let code = runtime.block_on(execute(args, options, prompt))?;
+    let code = runtime.block_on(execute(args, options, prompt));
+    // A search that was stopped may still be reading; nobody waits for it.
+    runtime.shutdown_timeout(CLOSING);
+    let code = code?;
     Ok(ExitCode::from(code as u8))
 }
 
@@ -103,18 +108,18 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
                 .with_context(|| format!("the message could not be written to {}", path.display()))?;
         }
         let Some(check) = check.as_ref().filter(|_| ran.code() == Code::Done) else { break ran.code() };
-        eprintln!("check: {}", check.command);
+        errln!("check: {}", check.command);
         let failing = match check.after().await? {
             After::Passed => break Code::Done,
             After::Interrupted => break Code::Interrupted,
             After::Failed(failing) => failing,
         };
         if repairs == 0 {
-            eprintln!("the check failed; the edits stay, `git diff` shows them");
+            errln!("the check failed; the edits stay, `git diff` shows them");
             break Code::CheckFailed;
         }
         repairs -= 1;
-        eprintln!("the check failed; another answer is asked for");
+        errln!("the check failed; another answer is asked for");
         command = Command::Repair { prompt: prompt.clone(), failing };
     };
     partner.send(Command::Shutdown).await;
@@ -203,6 +208,22 @@ impl Ran {
     }
 }
 
+/// What is piped in, which must fit.
+pub fn piped() -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes).context("the prompt on standard input")?;
+    if bytes.len() as u64 > PROMPT_BYTES_MAX {
+        bail!("standard input has more than {} MiB, the most a prompt may have; pipe in less", PROMPT_BYTES_MAX >> 20);
+    }
+    Ok(bytes)
+}
+
+fn schema(args: &ExecArgs) -> anyhow::Result<Option<serde_json::Value>> {
+    let Some(path) = &args.output_schema else { return Ok(None) };
+    let bytes = boundary::file::read(path, SCHEMA_BYTES_MAX).context("the schema")?;
+    serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not valid JSON", path.display()))
+}
+
 fn prompt(args: &ExecArgs) -> anyhow::Result<Prompt> {
     let text = match args.prompt.as_deref() {
         Some("-") | None => {
@@ -210,9 +231,7 @@ fn prompt(args: &ExecArgs) -> anyhow::Result<Prompt> {
             if stdin.is_terminal() {
                 bail!("say what to do: flint exec \"fix the bug in @src/cart.py\"");
             }
-            let mut text = String::new();
-            stdin.take(PROMPT_BYTES_MAX).read_to_string(&mut text).context("the prompt on standard input")?;
-            text
+            String::from_utf8(piped()?).context("the prompt on standard input")?
         }
         Some(text) => text.to_owned(),
     };

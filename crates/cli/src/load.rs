@@ -280,6 +280,7 @@ fn resident_bytes_max() -> Option<u64> {
 }
 
 /// Bytes behind a `Key:   123 kB` line, as Linux writes them.
+#[allow(clippy::disallowed_methods, reason = "the system's own files")]
 pub fn kilobytes(file: &Path, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;

@@ -1,4 +1,10 @@
 //! The `flint` binary: arguments and glue.
+#![cfg_attr(not(test), deny(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, clippy::disallowed_methods))]
+
+// `outln!` and `errln!`, which clean what they print, take the place of `println!` and `eprintln!` everywhere.
+#[macro_use]
+extern crate boundary;
 
 mod attempt;
 mod bandwidth;
@@ -15,7 +21,10 @@ mod sandbox;
 mod screen;
 mod selftest;
 mod serve;
+mod trust;
+mod undo;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +47,8 @@ enum Command {
     Try(Box<attempt::TryArgs>),
     /// Go on with an earlier session
     Resume(Box<screen::ResumeArgs>),
+    /// Take back the files of the last turn of a session, also of one that crashed
+    Undo(Box<undo::UndoArgs>),
     /// End the private server that the partner leaves warm
     Stop,
     /// Ask a model: one prompt, or a conversation when there is none
@@ -52,8 +63,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Show the configuration and where each value came from
     Config(config::ConfigArgs),
+    /// Trust the folder worked in, so that its own settings hold; list the trusted ones, or trust one no more
+    Trust(trust::TrustArgs),
     /// Run one command in the sandbox, or say what it enforces here
     Sandbox(sandbox::SandboxArgs),
+    /// Print the licences of the packages in this binary
+    Licenses,
     /// Compare every kernel of a device with its oracle
     Selftest(selftest::SelftestArgs),
 }
@@ -63,7 +78,15 @@ fn main() -> ExitCode {
     if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
         return ExitCode::from(code);
     }
-    let arguments = Arguments::parse();
+    // So do chat templates and schemas, which run within limits in a process of their own.
+    if let Some(code) = text::confined::enter(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
+    boundary::print::clean_panics();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return explain(&error),
+    };
     let Some(command) = arguments.command else {
         return exit(screen::run(arguments.screen).map(|()| ExitCode::SUCCESS));
     };
@@ -71,6 +94,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::run(*args),
         Command::Try(args) => attempt::run(*args),
         Command::Resume(args) => screen::resume(*args).map(|()| ExitCode::SUCCESS),
+        Command::Undo(args) => undo::run(*args),
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
@@ -78,9 +102,30 @@ fn main() -> ExitCode {
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Trust(args) => trust::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sandbox(args) => sandbox::run(args),
+        Command::Licenses => licenses().map(|()| ExitCode::SUCCESS),
         Command::Selftest(args) => selftest::run(args).map(|()| ExitCode::SUCCESS),
     })
+}
+
+/// Flint's own licence, and those of the packages in it with their copyright notices.
+fn licenses() -> anyhow::Result<()> {
+    let mut out = boundary::print::stdout();
+    out.write_all(include_bytes!("../../../LICENSE"))?;
+    out.write_all(b"\n")?;
+    out.write_all(include_bytes!("../third-party.txt"))?;
+    Ok(out.flush()?)
+}
+
+/// Prints help, or what is wrong with the arguments, which quotes them: so it is cleaned like everything else.
+fn explain(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        err!("{}", error.render());
+    } else {
+        out!("{}", error.render());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn exit(result: anyhow::Result<ExitCode>) -> ExitCode {
@@ -88,7 +133,7 @@ fn exit(result: anyhow::Result<ExitCode>) -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            errln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -5,7 +5,9 @@
 
 mod progress;
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use hub::{Entry, Error, Presence, PullOptions, Store, format_bytes};
@@ -56,6 +58,9 @@ enum ModelsCommand {
     Rm {
         /// Name of the model
         name: String,
+        /// Forget its sha256 too, so that another file is accepted when it is fetched again
+        #[arg(long)]
+        forget: bool,
     },
 }
 
@@ -67,17 +72,22 @@ pub fn run(args: ModelsArgs) -> anyhow::Result<()> {
         ModelsCommand::Pull { name, offline } => pull(&store, name.as_deref(), offline),
         ModelsCommand::Show { name, json } => show(&store, &name, json),
         ModelsCommand::Path { name, json } => path(&store, &name, json),
-        ModelsCommand::Rm { name } => remove(&store, &name),
+        ModelsCommand::Rm { name, forget } => remove(&store, &name, forget),
     }
 }
 
 /// The checked file of a model, fetched first if it is not here. A damaged file is an error and not a reason to spend
 /// the user's connection: the error says how to repair it.
 pub fn ensure(name_or_path: &str, offline: bool) -> anyhow::Result<PathBuf> {
+    ensure_for(name_or_path, offline, &[])
+}
+
+/// The same, where the folder worked in is not the one this process is in: nothing in `workspace` takes part either.
+pub fn ensure_for(name_or_path: &str, offline: bool, workspace: &[PathBuf]) -> anyhow::Result<PathBuf> {
     let store = Store::open()?;
     match store.resolve(name_or_path) {
         Ok(resolved) => Ok(resolved.path),
-        Err(Error::NotInstalled { name }) => fetch(&store, store.catalogue().find(&name)?, offline),
+        Err(Error::NotInstalled { name }) => fetch(&store, store.catalogue().find(&name)?, offline, workspace),
         Err(other) => Err(other.into()),
     }
 }
@@ -87,8 +97,9 @@ pub fn default_name() -> anyhow::Result<String> {
     Ok(Store::open()?.catalogue().default_name().to_owned())
 }
 
-fn fetch(store: &Store, entry: &Entry, offline: bool) -> anyhow::Result<PathBuf> {
-    let options = PullOptions { offline, ..PullOptions::from_env() };
+fn fetch(store: &Store, entry: &Entry, offline: bool, workspace: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    let mut options = PullOptions { offline, ..PullOptions::from_env() };
+    options.never.extend_from_slice(workspace);
     let mut shown = Shown::new(&entry.name);
     let result = store.pull(entry, &options, &mut shown);
     shown.finish();
@@ -103,7 +114,7 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
     let row = |cells: [&str; 6]| {
         let [name, parameters, quantisation, context, size, state] = cells;
         let text = format!("{name:<22} {parameters:<20} {quantisation:<13} {context:>8} {size:>9}  {state}");
-        println!("{}", text.trim_end());
+        outln!("{}", text.trim_end());
     };
     row(["NAME", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "STATE"]);
     for entry in entries {
@@ -127,10 +138,9 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
 
 fn pull(store: &Store, name: Option<&str>, offline: bool) -> anyhow::Result<()> {
     let entry = store.catalogue().find(name.unwrap_or(store.catalogue().default_name()))?;
-    let path = fetch(store, entry, offline)?;
-    eprintln!("{}: checked, {}", entry.name, format_bytes(std::fs::metadata(&path)?.len()));
-    println!("{}", path.display());
-    Ok(())
+    let path = fetch(store, entry, offline, &[])?;
+    errln!("{}: checked, {}", entry.name, format_bytes(std::fs::metadata(&path)?.len()));
+    print_path(&path)
 }
 
 fn show(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
@@ -141,7 +151,7 @@ fn show(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
     let unknown = || "unknown until pulled".to_owned();
     let presence = store.presence(entry);
     let sha256 = entry.sha256.clone().or_else(|| store.recorded_sha256(entry));
-    let line = |label: &str, value: &str| println!("{label:<13} {value}");
+    let line = |label: &str, value: &str| outln!("{label:<13} {value}");
     line("name", &entry.name);
     line("aliases", &entry.aliases.join(", "));
     line("parameters", &entry.parameters);
@@ -167,15 +177,17 @@ fn path(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
         let name = resolved.entry.map(|entry| entry.name.as_str());
         return print_json(&json!({ "name": name, "path": resolved.path }));
     }
-    println!("{}", resolved.path.display());
-    Ok(())
+    print_path(&resolved.path)
 }
 
-fn remove(store: &Store, name: &str) -> anyhow::Result<()> {
+fn remove(store: &Store, name: &str, forget: bool) -> anyhow::Result<()> {
     let entry = store.catalogue().find(name)?;
     match store.remove(entry)? {
-        0 => eprintln!("{}: there was nothing to remove", entry.name),
-        bytes => eprintln!("{}: removed, {} freed", entry.name, format_bytes(bytes)),
+        0 => errln!("{}: there was nothing to remove", entry.name),
+        bytes => errln!("{}: removed, {} freed", entry.name, format_bytes(bytes)),
+    }
+    if forget && store.forget(entry)? {
+        errln!("{}: its sha256 is forgotten; the next file that its source publishes is accepted", entry.name);
     }
     Ok(())
 }
@@ -219,7 +231,13 @@ fn described(store: &Store, entry: &Entry) -> Value {
     })
 }
 
+/// A path for a script: as it is, but on a terminal.
+fn print_path(path: &Path) -> anyhow::Result<()> {
+    let mut out = boundary::print::stdout().exact_unless_terminal();
+    out.write_all(path.as_os_str().as_bytes())?;
+    Ok(out.write_all(b"\n")?)
+}
+
 fn print_json(value: &Value) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    Ok(boundary::print::json_line(&serde_json::to_string_pretty(value)?)?)
 }

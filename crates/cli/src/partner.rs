@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hub::Store;
 
-use crate::{models, serve};
+use crate::{models, serve, trust};
 
 /// Arguments of every command that starts the partner.
 #[derive(Clone, Debug, Default, Args)]
@@ -38,17 +38,17 @@ impl PartnerArgs {
     /// Reads the configuration, and fetches the model when it is a local one that is not here.
     pub fn options(&self) -> anyhow::Result<PartnerOptions> {
         let root = self.root()?;
-        let mut sources = Sources::of_process(&root);
-        sources.profile = self.profile.clone();
-        sources.overrides = self.settings.clone();
-        sources.overrides.extend(self.model.iter().map(|model| format!("model={}", toml_text(model))));
+        let sources = self.sources()?;
         let mut config = Config::load(&sources)?;
         let store = Store::open()?;
         let default_model = store.catalogue().default_name().to_owned();
         let mut names = Vec::new();
         if config.config.is_local() {
             let asked = config.config.model.clone().unwrap_or_else(|| default_model.clone());
-            let path = models::ensure(&asked, self.offline)?;
+            if config.is_projects("model") {
+                trust::may_fetch(&store, &asked)?;
+            }
+            let path = models::ensure_for(&asked, self.offline, &boundary::program::workspace_of(&root))?;
             let name = match store.catalogue().find(&asked) {
                 Ok(entry) => entry.name.clone(),
                 Err(_) => path.file_stem().map_or_else(|| asked.clone(), |stem| stem.to_string_lossy().into_owned()),
@@ -85,6 +85,15 @@ impl PartnerArgs {
         })
     }
 
+    /// Where the configuration comes from.
+    pub fn sources(&self) -> anyhow::Result<Sources> {
+        let mut sources = Sources::of_process(self.root()?);
+        sources.profile = self.profile.clone();
+        sources.overrides = self.settings.clone();
+        sources.overrides.extend(self.model.iter().map(|model| format!("model={}", toml_text(model))));
+        Ok(sources)
+    }
+
     /// The folder to work in, whole and without links.
     pub fn root(&self) -> anyhow::Result<PathBuf> {
         let folder = self.folder.as_deref().unwrap_or(Path::new("."));
@@ -101,7 +110,7 @@ pub fn stop() -> anyhow::Result<()> {
     let state = serve::state_directory(None)?;
     let how = ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
     let ran = agent::local::stop(&how)?;
-    println!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
+    outln!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
     Ok(())
 }
 

@@ -10,7 +10,7 @@ mod interrupt;
 mod output;
 mod reply;
 
-use std::io::{BufRead, IsTerminal, Read};
+use std::io::{BufRead, IsTerminal};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -112,12 +112,10 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 /// The prompt from the arguments and from what is piped in; none when there is neither.
 fn prompt(arguments: &[String]) -> anyhow::Result<Option<String>> {
     let mut prompt = arguments.join(" ");
-    let mut stdin = std::io::stdin();
-    if stdin.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Ok((!prompt.is_empty()).then_some(prompt));
     }
-    let mut bytes = Vec::new();
-    stdin.read_to_end(&mut bytes).context("cannot read the prompt from stdin")?;
+    let bytes = crate::exec::piped()?;
     let piped = String::from_utf8_lossy(&bytes);
     if !prompt.is_empty() && !piped.is_empty() {
         prompt.push_str("\n\n");
@@ -150,14 +148,14 @@ impl Session {
 
     /// Turns on a terminal until `/exit` or Ctrl-D. Ctrl-C stops an answer here, and the program between answers.
     fn converse(&mut self) -> anyhow::Result<()> {
-        eprintln!("{} · /exit or Ctrl-D ends, Ctrl-C stops an answer", self.loaded.facts.name);
+        errln!("{} · /exit or Ctrl-D ends, Ctrl-C stops an answer", self.loaded.facts.name);
         let mut messages = self.opening();
         let mut line = String::new();
         loop {
-            eprint!("> ");
+            err!("> ");
             line.clear();
             if std::io::stdin().lock().read_line(&mut line).context("cannot read from the terminal")? == 0 {
-                eprintln!();
+                errln!();
                 return Ok(());
             }
             match line.trim() {

@@ -44,39 +44,52 @@ pub fn run(args: SandboxArgs) -> anyhow::Result<ExitCode> {
     sources.overrides.extend(args.sandbox.map(|mode| format!("sandbox_mode={mode}")));
     let loaded = Config::load(&sources)?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        errln!("warning: {warning}");
     }
     let policy = loaded.sandbox_policy(&folder);
     let sandbox = Sandbox::detect();
     if args.command.is_empty() {
-        println!("{}", sandbox.describe(&policy));
+        outln!("{}", sandbox.describe(&policy));
         for root in &policy.writable {
-            println!("writable   {}", root.display());
+            outln!("writable   {}", root.display());
         }
         for path in policy.protected.iter().filter(|path| path.exists()) {
-            println!("protected  {}", path.display());
+            outln!("protected  {}", path.display());
         }
-        println!("network    {}", if policy.network { "yes" } else { "no" });
+        outln!("network    {}", if policy.network { "yes" } else { "no" });
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(why) = &policy.narrowed {
+        boundary::errln!("warning: {why}");
     }
     let mut command = CommandSpec::arguments(args.command, folder);
     command.timeout = args.timeout.map(std::time::Duration::from_secs);
     command.output_bytes_max = usize::MAX;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        // What the command prints is its own where a program reads it; a terminal must not obey it.
+        let mut stdout = boundary::print::stdout().exact_unless_terminal();
+        let mut stderr = boundary::print::stderr().exact_unless_terminal();
         let mut running = sandbox.spawn(&command, &policy)?;
         while let Some(output) = running.next().await {
             match output {
-                Output::Stdout(bytes) => std::io::stdout().write_all(&bytes)?,
-                Output::Stderr(bytes) => std::io::stderr().write_all(&bytes)?,
+                Output::Stdout(bytes) => stdout.write_all(&bytes)?,
+                Output::Stderr(bytes) => stderr.write_all(&bytes)?,
             }
         }
         let ended = running.end().await?;
         if ended.timed_out {
-            eprintln!("ended after {} s", ended.took.as_secs());
+            errln!("ended after {} s", ended.took.as_secs());
         }
         for (from, to) in &ended.moved {
-            eprintln!("{} is a protected name; what was made there is now {}", from.display(), to.display());
+            errln!("{} is a protected name; what was made there is now {}", from.display(), to.display());
+        }
+        for (path, why) in &ended.stuck {
+            let path = path.display();
+            boundary::errln!("warning: {path} was made by the command and cannot be moved ({why}); remove it by hand");
+        }
+        if let Some(what) = &ended.limit {
+            boundary::errln!("ended: {what}");
         }
         Ok(ExitCode::from(u8::try_from(ended.shell_code() & 0xff).unwrap_or(1)))
     })

@@ -46,11 +46,12 @@ pub fn resume(args: ResumeArgs) -> anyhow::Result<()> {
 }
 
 fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
+    crate::trust::ask_once(&args.partner)?;
     let mut options = args.partner.options()?;
     options.resume = resume;
     let settings = &options.config.config.tui;
     let plain = args.plain || settings.plain || tui::terminal_is_dumb();
-    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let terminal = std::io::stdin().is_terminal() && boundary::print::stdout_is_terminal();
     if !plain && !terminal {
         bail!("the screen needs a terminal; `flint exec` works without one, and `flint --plain` needs only lines");
     }
@@ -73,7 +74,7 @@ fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
 }
 
 /// The session that was used last in the folder.
-fn last_here(args: &PartnerArgs) -> anyhow::Result<String> {
+pub fn last_here(args: &PartnerArgs) -> anyhow::Result<String> {
     let root = args.root()?;
     let sessions = crate::serve::state_directory(None)?.join("sessions");
     let found = agent::session::list(&sessions)?.into_iter().find(|line| line.folder == root);

@@ -27,7 +27,7 @@ pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
     let outcomes = match args.device {
         DeviceChoice::Cuda(card) => {
             let device = cuda::Device::open(card)?;
-            println!("{}", device.facts().name);
+            outln!("{}", device.facts().name);
             let cases = if args.small { Cases::Small } else { Cases::All };
             let mut outcomes = cuda::selftest::selftest(&device, cases)?;
             outcomes.extend(model::cuda::selftest(card, cases)?);
@@ -40,10 +40,10 @@ pub fn run(args: SelftestArgs) -> anyhow::Result<()> {
     };
     for outcome in outcomes.iter().filter(|outcome| args.all || !outcome.passed()) {
         let verdict = if outcome.passed() { "ok    " } else { "FAILED" };
-        println!("{verdict} {}: error {:.1e}, {:.1e} is allowed", outcome.name, outcome.error, outcome.bound);
+        outln!("{verdict} {}: error {:.1e}, {:.1e} is allowed", outcome.name, outcome.error, outcome.bound);
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed()).count();
-    println!("{} cases, {failed} failed", outcomes.len());
+    outln!("{} cases, {failed} failed", outcomes.len());
     ensure!(failed == 0, "the kernels compute something else than their oracle; do not trust answers of this device");
     Ok(())
 }

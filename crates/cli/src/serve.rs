@@ -44,6 +44,9 @@ pub struct ServeArgs {
     /// Private Unix socket [default: flint.sock in the state directory]
     #[arg(long, value_name = "PATH", conflicts_with = "no_socket")]
     socket: Option<PathBuf>,
+    /// Listen on the Unix socket alone, on no port
+    #[arg(long, conflicts_with_all = ["no_socket", "port_file", "tls_cert"])]
+    socket_only: bool,
     /// Listen on no Unix socket
     #[arg(long)]
     no_socket: bool,
@@ -80,6 +83,9 @@ pub struct ServeArgs {
     /// Gigabytes of KV snapshots kept on disk; 0 keeps none
     #[arg(long, default_value_t = 8.0)]
     snapshot_gb: f64,
+    /// Keep KV snapshots of requests with `store: false` too; without this they stay in memory
+    #[arg(long)]
+    snapshot_unstored: bool,
     /// Log lines for people, or JSON for programs
     #[arg(long, value_parser = log_format, default_value = "human")]
     log_format: LogFormat,
@@ -107,6 +113,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         directory: state.join("kv"),
         bytes_max: (args.snapshot_gb * 1e9) as u64,
         idle: SNAPSHOT_IDLE,
+        before_read: None,
     });
     let loader = Arc::new(StoreLoader::new(&args.models, args.load.clone(), snapshots)?);
     let keys = args.api_key_file.as_deref().map(Keys::load).transpose()?;
@@ -117,7 +124,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let socket = (!args.no_socket).then(|| args.socket.clone().unwrap_or_else(|| state.join("flint.sock")));
     let options = ServerOptions {
-        tcp: Some(SocketAddr::new(args.host, args.port)),
+        tcp: (!args.socket_only).then(|| SocketAddr::new(args.host, args.port)),
         host: args.host_name.clone().or_else(|| Some(args.host.to_string())),
         unix: socket.clone(),
         tls,
@@ -129,6 +136,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
             loaded_max: args.loaded_max,
             idle: Duration::from_secs(args.idle_minutes * 60),
             output_tokens: args.max_output_tokens,
+            snapshot_unstored: args.snapshot_unstored,
         },
         store: StoreOptions {
             path: Some(state.join("responses.sqlite")),
@@ -140,13 +148,14 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     if args.preload {
         server.preload(None).await.map_err(anyhow::Error::msg)?;
     }
-    let address = server.address().context("the server has no address")?;
-    if let Some(file) = &args.port_file {
-        write_port(file, address.port())?;
+    if let Some(address) = server.address() {
+        if let Some(file) = &args.port_file {
+            write_port(file, address.port())?;
+        }
+        errln!("flint serves at {scheme}://{address}/v1");
     }
-    eprintln!("flint serves at {scheme}://{address}/v1");
     if let Some(socket) = &socket {
-        eprintln!("and for this user at unix:{}", socket.display());
+        errln!("flint serves this user at unix:{}", socket.display());
     }
     server.run(stop_signal()).await;
     Ok(())

@@ -1,6 +1,6 @@
 //! One answer: its events in order, whatever happens to the connection, and the means to steer and to stop it.
 
-use api::responses::{Event, Response};
+use api::responses::{Event, EventKind, Response};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
@@ -11,6 +11,10 @@ use crate::options::Transport;
 use crate::progress::{Note, Progress};
 use crate::source::{Lost, Source};
 use crate::wire::{self, Body};
+
+/// Bytes of text, thoughts and arguments of one answer, and its items; no model says as much.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+const ANSWER_ITEMS_MAX: usize = 1024;
 
 /// A response as it comes. Dropping it stops the response on the server, unless it runs in the background.
 pub struct Answer {
@@ -27,6 +31,8 @@ pub struct Answer {
     resumed: bool,
     /// Times it was taken up again without an event in between.
     fruitless: u32,
+    /// Bytes of the pieces so far, and items begun.
+    heard: (usize, usize),
     _place: OwnedSemaphorePermit,
 }
 
@@ -44,6 +50,7 @@ impl Answer {
             cancelled: false,
             resumed: false,
             fruitless: 0,
+            heard: (0, 0),
             _place: place,
         }
     }
@@ -59,7 +66,11 @@ impl Answer {
                 None => self.receive().await,
             };
             let lost = match got {
-                Ok(event) => match self.take(event) {
+                Ok(event) => match self.within_limits(&event).err().map(Err).or_else(|| self.take(event)) {
+                    Some(Err(error)) => {
+                        self.source = Source::Done;
+                        return Some(Err(error));
+                    }
                     Some(result) => return Some(result),
                     None => continue,
                 },
@@ -77,6 +88,27 @@ impl Answer {
                 }
             }
         }
+    }
+
+    /// A server that never ends its answer must not fill the memory of whoever listens.
+    fn within_limits(&mut self, event: &Event) -> Result<(), ClientError> {
+        let (bytes, items) = match &event.kind {
+            EventKind::TextDelta { delta, .. }
+            | EventKind::ReasoningDelta { delta, .. }
+            | EventKind::ArgumentsDelta { delta, .. }
+            | EventKind::InputDelta { delta, .. } => (delta.len(), 0),
+            EventKind::ItemDone { .. } => (0, 1),
+            _ => (0, 0),
+        };
+        self.heard = (self.heard.0.saturating_add(bytes), self.heard.1 + items);
+        let message = if self.heard.0 > ANSWER_BYTES_MAX {
+            format!("its answer has more than {ANSWER_BYTES_MAX} bytes")
+        } else if self.heard.1 > ANSWER_ITEMS_MAX {
+            format!("its answer has more than {ANSWER_ITEMS_MAX} items")
+        } else {
+            return Ok(());
+        };
+        Err(ClientError::Protocol { message })
     }
 
     /// Reads to the end and returns the response as a whole. One that failed is an error of the matching kind.

@@ -1,5 +1,5 @@
 //! Every kernel compiles, on a machine without a card: NVRTC comes from its Python package.
-#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test whose surroundings fail should fail")]
 
 use cuda::{KernelsOptions, Source, compile, nvrtc_version};
 use kernels::Format;

@@ -4,6 +4,7 @@
 //! lines greedily needs nothing before the row that is still open, so a [`Flow`] keeps finished rows and touches only the
 //! last one. Invariant, held by a test: text pushed in any pieces gives the rows of the whole text pushed at once.
 
+use boundary::terminal::visible;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthChar;
@@ -79,8 +80,8 @@ impl Flow {
                 '\n' => self.end_line(theme),
                 '\t' => (0..TAB_WIDTH - self.open_width % TAB_WIDTH).for_each(|_| self.add(' ', theme)),
                 // Escape sequences in a file or an answer must never reach the terminal.
-                c if c.is_control() => {}
-                c => self.add(c, theme),
+                '\r' => {}
+                c => self.add(visible(c), theme),
             }
         }
         if !self.open.is_empty() {
@@ -165,7 +166,7 @@ pub fn columns(c: char) -> usize {
 
 /// One line without what must not reach the terminal, cut to a width with a sign that it was cut.
 pub fn fit(text: &str, width: usize) -> String {
-    let clean = || text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).filter(|c| !c.is_control());
+    let clean = || text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { visible(c) });
     if clean().map(columns).sum::<usize>() <= width {
         return clean().collect();
     }
@@ -206,8 +207,8 @@ mod tests {
 
     #[test]
     fn nothing_that_steers_a_terminal_comes_through() {
-        assert_eq!(text(&["a\x1b[31mb\x07\r\tc"], 20), ["a[31mb  c"]);
-        assert_eq!(fit("a\x1b]52;c;AAAA\x07b\nc", 40), "a]52;c;AAAAb c");
+        assert_eq!(text(&["a\x1b[31mb\x07\r\tc"], 20), ["a␛[31mb␇    c"]);
+        assert_eq!(fit("a\x1b]52;c;AAAA\x07b\nc", 40), "a␛]52;c;AAAA␇b c");
     }
 
     #[test]

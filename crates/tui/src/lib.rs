@@ -4,6 +4,8 @@
 //! `flow` lay text out once and never again, `composer` is where the person writes, `screen` is the loop with the pacing,
 //! and `plain` is the same partner in lines only, for screen readers and pipes. It knows nothing of models, files or
 //! permission; those are `agent`'s.
+#![cfg_attr(not(test), deny(clippy::disallowed_macros, clippy::disallowed_methods))]
+#![cfg_attr(test, allow(clippy::disallowed_macros, clippy::disallowed_methods))]
 
 mod app;
 mod clipboard;
@@ -99,7 +101,7 @@ impl Options {
     /// The last words, on the person's own screen, which the picture has left by now.
     fn say_goodbye(&self, session: &str, turns: usize) {
         if let Some(command) = self.resume.as_ref().filter(|_| turns > 0 && !session.is_empty()) {
-            println!("Go on with this session: {command} {session}");
+            boundary::outln!("Go on with this session: {command} {session}");
         }
     }
 }

@@ -4,10 +4,11 @@
 //! question says what can be answered. A line steers while the model talks; `/queue` and `/stop` stand for Tab and Esc.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
 use agent::{Approval, ApprovalAsk, Command, Decision, Event, Outcome};
+use boundary::terminal::{clean, reveal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -19,6 +20,8 @@ use crate::slash::{self, Slash};
 use crate::theme::Theme;
 use crate::{Error, Options};
 
+/// Bytes of one line of the person.
+const LINE_BYTES_MAX: u64 = 4 << 20;
 /// Lines of the person that may wait.
 const LINES_WAITING_MAX: usize = 64;
 
@@ -29,7 +32,7 @@ pub async fn run(
     options: Options,
 ) -> Result<(), Error> {
     let mut lines = read_lines();
-    let mut plain = Plain::new(io::stdout(), History::open(options.history.clone()).0);
+    let mut plain = Plain::new(boundary::print::stdout(), History::open(options.history.clone()).0);
     plain.say(&format!("Flint in {}. Ask for a change; /help lists commands.", options.folder.display()))?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -72,7 +75,10 @@ pub async fn run(
     Ok(())
 }
 
-async fn wait_for_end(events: &mut mpsc::Receiver<Event>, plain: &mut Plain<io::Stdout>) -> io::Result<()> {
+async fn wait_for_end(
+    events: &mut mpsc::Receiver<Event>,
+    plain: &mut Plain<boundary::print::Stream>,
+) -> io::Result<()> {
     while plain.running
         && let Some(event) = events.recv().await
     {
@@ -85,9 +91,14 @@ async fn wait_for_end(events: &mut mpsc::Receiver<Event>, plain: &mut Plain<io::
 fn read_lines() -> mpsc::Receiver<String> {
     let (tell, lines) = mpsc::channel(LINES_WAITING_MAX);
     std::thread::spawn(move || {
-        for line in io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if tell.blocking_send(line).is_err() {
+        loop {
+            // A line without end is cut, not waited for.
+            let mut line = Vec::new();
+            match io::stdin().lock().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(1..) => {}
+                _ => break,
+            }
+            if tell.blocking_send(String::from_utf8_lossy(&line).into_owned()).is_err() {
                 break;
             }
         }
@@ -198,8 +209,7 @@ impl<W: Write> Plain<W> {
     }
 
     fn print(&mut self, text: &str) -> io::Result<()> {
-        let clean: String = text.chars().filter(|&c| c == '\n' || c == '\t' || !c.is_control()).collect();
-        writeln!(self.out, "{}", clean.trim_end_matches('\n'))?;
+        writeln!(self.out, "{}", clean(text).trim_end_matches('\n'))?;
         self.out.flush()
     }
 
@@ -261,12 +271,13 @@ impl<W: Write> Plain<W> {
     fn ask(&mut self, approval: Approval) -> io::Result<()> {
         let text = match &approval.what {
             ApprovalAsk::Command { command, prefix } => {
-                format!("run {command}? {}\nanswer y for yes, a for always {prefix}, n for no, s to stop", approval.why)
+                let (command, prefix, why) = (reveal(command), reveal(prefix), reveal(&approval.why));
+                format!("run `{command}`? {why}\nanswer y for yes, a for always `{prefix}`, n for no, s to stop")
             }
             ApprovalAsk::Edits { edits, paths } => {
                 let diffs: Vec<&str> =
                     edits.iter().filter_map(|edit| self.diffs.get(edit)).map(|diff| &**diff).collect();
-                let named: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+                let named: Vec<String> = paths.iter().map(|path| reveal(&shown(path))).collect();
                 let (diffs, named) = (diffs.concat(), named.join(", "));
                 format!("{diffs}write {named}? {}\nanswer y for yes, n for no, s to stop", approval.why)
             }

@@ -24,8 +24,8 @@ pub const COMMANDS: &[Spec] = &[
     spec("/try", "[N] [--check \"CMD\"] TASK", "make N candidates, check each, offer the smallest that passes"),
     spec("/choose", "N", "apply candidate N of the last try"),
     spec("/diff", "", "what this session changed"),
-    spec("/undo", "", "take back the files of the last turn"),
-    spec("/redo", "", "take back the last undo"),
+    spec("/undo", "[force]", "take back the files of the last turn; what others changed since only with force"),
+    spec("/redo", "[force]", "take back the last undo"),
     spec("/rewind", "[TURN]", "go back to a turn: files, conversation or both"),
     spec("/model", "[NAME]", "use another model, or list them"),
     spec("/profile", "[NAME]", "use another profile, or list them"),
@@ -88,8 +88,8 @@ pub fn parse(line: &str) -> Option<Result<Slash, String>> {
         "/try" => parse_try(rest),
         "/choose" => number(rest, name).map(|candidate| Slash::Tell(Command::Choose { candidate })),
         "/diff" => Ok(Slash::Tell(Command::Diff)),
-        "/undo" => Ok(Slash::Tell(Command::Undo)),
-        "/redo" => Ok(Slash::Tell(Command::Redo)),
+        "/undo" => force(name, rest).map(|force| Slash::Tell(Command::Undo { force })),
+        "/redo" => force(name, rest).map(|force| Slash::Tell(Command::Redo { force })),
         "/rewind" => parse_rewind(rest),
         "/model" => Ok(Slash::Tell(Command::Model { name: rest.to_owned() })),
         "/profile" => Ok(Slash::Tell(Command::Profile { name: rest.to_owned() })),
@@ -119,6 +119,14 @@ pub fn parse(line: &str) -> Option<Result<Slash, String>> {
         "/quit" | "/exit" => Ok(Slash::Quit),
         other => Err(unknown(other)),
     })
+}
+
+fn force(name: &str, rest: &str) -> Result<bool, String> {
+    match rest {
+        "" => Ok(false),
+        "force" => Ok(true),
+        _ => Err(format!("say `{name}`, or `{name} force` to take back what others changed since as well")),
+    }
 }
 
 fn parse_try(rest: &str) -> Result<Slash, String> {

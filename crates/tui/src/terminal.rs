@@ -1,8 +1,11 @@
 //! The terminal: entering it, leaving it in order whatever happens, and one frame at a time.
+#![allow(clippy::disallowed_methods, reason = "what a frame shows was cleaned when its buffer was filled")]
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Stdout, Write, stdout};
 use std::sync::Once;
 
+use boundary::terminal::clean_line;
 use crossterm::cursor::Show;
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
@@ -15,6 +18,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
 use ratatui::{Frame, Terminal};
 
 /// A whole frame goes out in one write, so that a terminal never shows half of one.
@@ -52,7 +56,10 @@ impl Screen {
     /// Draws one frame; terminals that know synchronised updates show it at once.
     pub fn draw(&mut self, picture: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(picture)?;
+        self.terminal.draw(|frame| {
+            picture(frame);
+            clean(frame.buffer_mut());
+        })?;
         execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
     }
 
@@ -73,6 +80,17 @@ impl Screen {
         rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
         take(self.main_screen)?;
         self.forget()
+    }
+}
+
+/// Whoever drew a cell, no terminal is given what it would obey or what reorders its neighbours.
+fn clean(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if let Cow::Owned(clean) = clean_line(cell.symbol()) {
+            // A cell has one width: of several characters that are shown, the first stays.
+            let mut shown = clean.chars().filter(|&c| c != char::REPLACEMENT_CHARACTER);
+            cell.set_char(shown.next().unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
     }
 }
 
@@ -104,4 +122,21 @@ fn give_back() {
         Show
     );
     let _ = disable_raw_mode();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_holds_what_a_terminal_obeys() {
+        let mut buffer = Buffer::with_lines(["abcdef"]);
+        let symbols = ["\x1b[2J", "\u{202e}", "x\u{e0041}", "\u{9b}", "\u{1f469}\u{200d}\u{1f680}", "e\u{301}"];
+        for (cell, symbol) in buffer.content.iter_mut().zip(symbols) {
+            cell.set_symbol(symbol);
+        }
+        clean(&mut buffer);
+        let shown: Vec<&str> = buffer.content.iter().map(|cell| cell.symbol()).collect();
+        assert_eq!(shown, ["\u{241b}", "\u{fffd}", "x", "\u{fffd}", "\u{1f469}\u{200d}\u{1f680}", "e\u{301}"]);
+    }
 }

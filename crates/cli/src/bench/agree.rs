@@ -15,7 +15,6 @@ use model::gguf::Gguf;
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuOptions, Want};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use text::{ChatRequest, ChatTemplate, Message, Special, Tokenizer};
 
 use super::edit;
@@ -94,19 +93,16 @@ pub fn run(args: &AgreeArgs) -> Result<()> {
     let control = Other::new(load(DeviceChoice::Cpu, Kernels::reference())?, controls);
     let card = card.map(|card| Other::new(card, prompts.len()));
     let mut others: Vec<Other> = card.into_iter().chain([control]).collect();
-    let shown = std::io::stderr().is_terminal();
+    let shown = boundary::print::stderr_is_terminal();
     for (prompt, text) in prompts.iter().enumerate() {
         if shown {
-            eprint!("\rprompt {} of {}", prompt + 1, prompts.len());
+            errln!("prompt {} of {}", prompt + 1, prompts.len());
         }
         let text = template.render(&ChatRequest::new(&[Message::user(text)]))?;
         let tokens = tokenizer.encode(&text, Special::Parse);
         ensure!(tokens.len() + args.tokens < POSITIONS, "prompt {prompt} is too long");
         let answering = others.iter_mut().filter(|other| prompt < other.prompts).collect();
         follow(cpu.backend.as_mut(), answering, prompt, tokens, args, tokenizer.vocabulary().stops())?;
-    }
-    if shown {
-        eprintln!();
     }
     for other in &others {
         let figure = format!("{name}: greedy picks with {} and with {}", other.model.kernels, cpu.kernels);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// A place where `flint` runs apart from everything else. Its private server ends with it.
 pub struct Apart {
@@ -21,9 +21,9 @@ impl Apart {
     }
 
     /// `flint` in a folder.
-    pub fn flint(&self, folder: &Path) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "flint".into()));
-        command.current_dir(folder).stdin(Stdio::null()).envs(self.variables.iter().copied());
+    pub fn flint(&self, folder: &Path) -> Result<Command> {
+        let mut command = boundary::program::ourselves(folder).context("the path of this program")?;
+        command.stdin(Stdio::null()).envs(self.variables.iter().copied());
         command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
         if let Some(home) = std::env::var_os("FLINT_HOME") {
             // It would bring its own state and configuration; only its models are wanted.
@@ -32,7 +32,7 @@ impl Apart {
             let _ = std::os::unix::fs::symlink(home, data.join("flint"));
             command.env_remove("FLINT_HOME").env("XDG_DATA_HOME", data);
         }
-        command
+        Ok(command)
     }
 
     /// Starts the private server and has it read the model, which would otherwise count into the first request.
@@ -40,7 +40,7 @@ impl Apart {
         crate::models::ensure(model, false)?;
         let folder = self.place.join("warm");
         fs::create_dir_all(&folder)?;
-        let output = self.flint(&folder).args(["exec", "--ephemeral", "-m", model, "Say hello."]).output()?;
+        let output = self.flint(&folder)?.args(["exec", "--ephemeral", "-m", model, "Say hello."]).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "flint exec does not work here: {}", said.trim_end());
         Ok(())
@@ -49,7 +49,8 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        let _ = self.flint(&self.place).arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let stop = self.flint(&self.place);
+        let _ = stop.map(|mut stop| stop.arg("stop").stdout(Stdio::null()).stderr(Stdio::null()).status());
     }
 }
 
@@ -87,6 +88,7 @@ pub fn bounded_run(mut command: Command, limit: Duration) -> Result<Ran> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
 

@@ -191,9 +191,9 @@ pub fn kernels(threads: usize, json: bool) -> Result<()> {
             if json {
                 let line = serde_json::json!({"kernels": table.name, "case": format!("{case:?}"), "us": us,
                     "gb_per_s": gb, "gop_per_s": gops, "error": error});
-                println!("{line}");
+                outln!("{line}");
             } else {
-                println!("{:8} {us:9.1} us {gb:7.1} GB/s {gops:7.1} Gop/s  error {error:7.1e}  {case:?}", table.name);
+                outln!("{:8} {us:9.1} us {gb:7.1} GB/s {gops:7.1} Gop/s  error {error:7.1e}  {case:?}", table.name);
             }
         }
     }

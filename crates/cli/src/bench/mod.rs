@@ -3,6 +3,7 @@
 //! Figures are taken in rounds. In each round every figure is measured right after the machine's read bandwidth, and
 //! right before each peer measures the same thing on the same file, because the speed of a shared machine changes from
 //! minute to minute. What is printed is the median over the rounds, with the spread.
+#![allow(clippy::disallowed_methods, reason = "files that the benchmarks wrote themselves or the user named")]
 
 mod agree;
 mod apart;
@@ -130,7 +131,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
         }
     };
     if !args.json {
-        println!("{provenance}");
+        outln!("{provenance}");
     }
     let mut figures: Vec<Figure> = args.prompt.iter().map(|&tokens| Figure::Prompt { tokens }).collect();
     figures.extend(args.depth.iter().map(|&depth| Figure::Decode { depth }));

@@ -5,7 +5,7 @@
 //! first request, and from the last event of an answer to the request that brings the result of its call.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -126,12 +126,12 @@ async fn session(kind: &Kind, steps: usize) -> Result<Session> {
 }
 
 fn start(folder: &Path, state: &Path, port: u16) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = boundary::program::ourselves(folder)?;
     command.args(["exec", "--json", "-m", "instant", "-c", "style=\"agent\"", "-c", "model_provider=\"instant\""]);
     command.args(["-c", &format!("model_providers.instant.base_url=\"http://127.0.0.1:{port}/v1\"")]);
     command.args(["-c", "model_providers.instant.supports_websockets=true", "Do it."]);
     command.env("XDG_STATE_HOME", state).env("XDG_CONFIG_HOME", state).env_remove("FLINT_HOME");
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().context("starting flint exec")
 }
 
@@ -222,9 +222,9 @@ fn print(args: &PartnerBenchArgs, figure: &str, target_ms: f64, times: Vec<Durat
     let times = Times::new(times);
     if args.json {
         let machine = json!({"cpu": crate::doctor::machine::cpu_name(), "cores": crate::load::cores()});
-        println!("{}", json!({"figure": figure, "times": times.json(), "target_ms": target_ms, "machine": machine}));
+        outln!("{}", json!({"figure": figure, "times": times.json(), "target_ms": target_ms, "machine": machine}));
     } else {
         let [low, middle, high] = [0.0, 0.5, 1.0].map(|share| round(times.at(share)));
-        println!("{figure:<30} {middle:>8} ms  ({low} to {high}); at most {target_ms} ms is the aim");
+        outln!("{figure:<30} {middle:>8} ms  ({low} to {high}); at most {target_ms} ms is the aim");
     }
 }

@@ -3,7 +3,6 @@
 use super::figures::Figure;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A binary to alternate with.
 pub struct Peer {
@@ -26,6 +25,7 @@ impl Peer {
         if !program.is_file() {
             bail!("--peer {name}: {} is not a file", program.display());
         }
+        let program = program.canonicalize()?;
         Ok(Peer { name: name.to_string(), program, arguments: words.collect(), model: model.to_path_buf(), threads })
     }
 
@@ -36,7 +36,9 @@ impl Peer {
             Figure::Decode { depth } => (0, 64, depth, 1),
             Figure::Step { rows } => (rows, 0, 0, 8),
         };
-        let mut command = Command::new(&self.program);
+        // The user named it on the command line, so it may be anywhere.
+        let also = ["CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"];
+        let mut command = boundary::program::command(&self.program, &std::env::current_dir()?, &also);
         command.arg("-m").arg(&self.model).args(["-o", "json", "-t", &self.threads.to_string()]);
         command.args(["-p", &prompt.to_string(), "-n", &generate.to_string(), "-r", &repeats.to_string()]);
         if depth > 0 {

@@ -75,12 +75,14 @@ impl Row {
     }
 }
 
-/// The state of the working tree this is run in, if it is one, or what `FLINT_COMMIT` says.
+/// The commit of the working tree this is run in, if it is one, or what `FLINT_COMMIT` says. Whether files were changed
+/// since is not asked: comparing them would run filters that the repository names.
 pub fn commit() -> Option<String> {
     if let Ok(commit) = std::env::var("FLINT_COMMIT") {
         return Some(commit);
     }
-    let git = std::process::Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let folder = std::env::current_dir().ok()?;
+    let git = boundary::program::git(&folder)?.args(["describe", "--always"]).output();
     let output = git.ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -115,19 +117,19 @@ pub fn print(rows: &[Row], peers: &[Peer], provenance: &Provenance, json: bool) 
             let line = json!({"figure": name(row.figure), "tokens_per_s": rates, "median": rate, "gb_per_s": gb,
                 "bandwidth_gb_per_s": row.bandwidth, "share": median(&shares), "hash": format!("{hash:016x}"),
                 "peers": peers, "provenance": provenance.json()});
-            println!("{line}");
+            outln!("{line}");
             continue;
         }
         let (low, high) = rates.iter().fold((f64::MAX, 0.0f64), |(l, h), &r| (l.min(r), h.max(r)));
-        print!("{:15} {rate:7.1} tok/s ({low:.1} to {high:.1})", name(row.figure));
-        print!("  {gb:5.1} GB/s");
+        out!("{:15} {rate:7.1} tok/s ({low:.1} to {high:.1})", name(row.figure));
+        out!("  {gb:5.1} GB/s");
         if !row.bandwidth.is_empty() {
-            print!(", {:3.0} % of {bandwidth:.1}", 100.0 * median(&shares));
+            out!(", {:3.0} % of {bandwidth:.1}", 100.0 * median(&shares));
         }
-        print!("  hash {hash:016x}");
+        out!("  hash {hash:016x}");
         for (peer, rates) in peers.iter().zip(&row.peers).filter(|(_, rates)| !rates.is_empty()) {
-            print!("  {} {:.1} (x{:.2})", peer.name, median(rates), rate / median(rates));
+            out!("  {} {:.1} (x{:.2})", peer.name, median(rates), rate / median(rates));
         }
-        println!();
+        outln!();
     }
 }

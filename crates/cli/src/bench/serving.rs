@@ -30,9 +30,9 @@ pub fn run(
         if json {
             let line = json!({"figure": format!("{count} sequences"), "tokens_per_s": rates, "median": rate,
                 "of_first": rate / alone, "provenance": provenance.json()});
-            println!("{line}");
+            outln!("{line}");
         } else {
-            println!("{count:2} sequences    {rate:7.1} tok/s, x{:.2} of the first", rate / alone);
+            outln!("{count:2} sequences    {rate:7.1} tok/s, x{:.2} of the first", rate / alone);
         }
     }
     let sampled = |temperature, top_p| Sampling { temperature, top_p, seed: Some(1), ..Sampling::default() };
@@ -41,12 +41,12 @@ pub fn run(
         let rates = (0..rounds).map(|_| together(&engine, 1, &prompt, &sampling)).collect::<Result<Vec<_>>>()?;
         let rate = median(&rates);
         if json {
-            println!(
+            outln!(
                 "{}",
                 json!({"figure": name, "tokens_per_s": rates, "median": rate, "provenance": provenance.json()})
             );
         } else {
-            println!("{name}    {rate:7.1} tok/s");
+            outln!("{name}    {rate:7.1} tok/s");
         }
     }
     if reuse > 0 {
@@ -57,10 +57,10 @@ pub fn run(
             let line = json!({"figure": format!("prompt {reuse} again"), "cold_first_token_s": cold_s,
                 "warm_first_token_s": warm_s, "cached_tokens": warm.usage.cached, "share": share,
                 "provenance": provenance.json()});
-            println!("{line}");
+            outln!("{line}");
         } else {
             let cached = warm.usage.cached;
-            println!(
+            outln!(
                 "prompt {reuse} again with {NEW_TOKENS} more: first token {:.0} ms instead of {:.0} ms ({:.1} %), {cached} cached",
                 warm_s * 1e3,
                 cold_s * 1e3,

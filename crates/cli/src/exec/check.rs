@@ -42,7 +42,12 @@ impl Check {
     pub fn new(typed: Option<&str>, options: &agent::PartnerOptions) -> Option<Self> {
         let command = typed.map(str::to_owned).or_else(|| options.config.config.check.clone())?;
         let root = options.root.clone();
-        let policy = options.config.sandbox_policy(&root);
+        let mut policy = options.config.sandbox_policy(&root);
+        if typed.is_none() && policy.mode == Mode::DangerFullAccess && options.config.is_projects("check") {
+            // Full access is for what its user says. What a project says stays in the sandbox.
+            let detail = &options.config.config.sandbox_workspace_write;
+            policy = Policy::new(Mode::WorkspaceWrite, detail, &root, &options.config.protected);
+        }
         Some(Self { command, typed: typed.is_some(), root, policy, state: options.state.clone() })
     }
 
@@ -61,9 +66,10 @@ impl Check {
     /// Whether it succeeds now. The person sees what it says, and can end it.
     pub async fn after(&self) -> anyhow::Result<After> {
         let mut said = Vec::new();
+        let mut stderr = boundary::print::stderr();
         let ran = self.run(TIMEOUT, None, |bytes| {
             keep(&mut said, bytes);
-            std::io::stderr().write_all(bytes)
+            stderr.write_all(bytes)
         });
         let ended = tokio::select! {
             ended = ran => ended?,
@@ -97,6 +103,9 @@ impl Check {
         };
         let mut spec = CommandSpec::shell(command, &self.root);
         spec.timeout = Some(timeout);
+        // Python takes a file for unchanged that has the same size and was written in the same second, which an answer and
+        // its repair can be.
+        spec.env.push(("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()));
         spec.env.extend(variable);
         let mut running = sandbox.spawn(&spec, policy)?;
         while let Some(output) = running.next().await {

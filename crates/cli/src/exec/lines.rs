@@ -5,7 +5,6 @@
 //! (timings, the diff) stands in fields beside its own.
 
 use std::collections::HashMap;
-use std::io::Write;
 
 use agent::{Event, Outcome, PlanStep};
 use serde_json::{Value, json};
@@ -129,7 +128,5 @@ fn kind(diff: &str) -> &'static str {
 }
 
 fn print(value: &Value) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{value}")?;
-    Ok(out.flush()?)
+    Ok(boundary::print::json_line(value)?)
 }

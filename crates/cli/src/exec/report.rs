@@ -1,8 +1,10 @@
 //! A run for people: what the model says and the diff on standard output, the rest on standard error.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use agent::{Event, Outcome, TurnUsage};
+use boundary::print::Stream;
+use boundary::terminal::clean_line;
 
 use super::Follow;
 
@@ -11,45 +13,52 @@ pub struct Report {
     colour: bool,
     /// The last prose did not end its line.
     open_line: bool,
+    stdout: Stream,
+    /// Kept, because the output of tools comes in pieces.
+    stderr: Stream,
 }
 
 impl Report {
     /// Colours only where a person looks and did not object.
     pub fn new() -> Self {
         let objects = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { colour: std::io::stdout().is_terminal() && !objects, open_line: false }
+        Self {
+            colour: boundary::print::stdout_is_terminal() && !objects,
+            open_line: false,
+            stdout: boundary::print::stdout(),
+            stderr: boundary::print::stderr(),
+        }
     }
 
     fn say(&mut self, text: &str) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
         self.open_line = !text.ends_with('\n') && !text.is_empty();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        self.stdout.write_all(text.as_bytes())?;
+        self.stdout.flush()
     }
 
     fn note(&mut self, text: &str) -> std::io::Result<()> {
         if std::mem::take(&mut self.open_line) {
-            println!();
+            writeln!(self.stdout)?;
         }
-        writeln!(std::io::stderr().lock(), "{text}")
+        writeln!(self.stderr, "{text}")
     }
 
     fn diff(&mut self, text: &str) -> std::io::Result<()> {
         if !self.colour {
             return self.say(text);
         }
-        let mut coloured = String::new();
         for line in text.lines() {
             let colour = match line.as_bytes().first() {
-                _ if line.starts_with("+++") || line.starts_with("---") => "1",
-                Some(b'+') => "32",
-                Some(b'-') => "31",
-                Some(b'@') => "36",
-                _ => "0",
+                _ if line.starts_with("+++") || line.starts_with("---") => 1,
+                Some(b'+') => 32,
+                Some(b'-') => 31,
+                Some(b'@') => 36,
+                _ => 0,
             };
-            coloured += &format!("\x1b[{colour}m{line}\x1b[0m\n");
+            self.stdout.styled(colour, line)?;
+            writeln!(self.stdout)?;
         }
-        self.say(&coloured)
+        self.stdout.flush()
     }
 }
 
@@ -64,8 +73,8 @@ impl Follow for Report {
                 self.note(&format!("{}: +{added} -{removed}", path.display()))?;
             }
             Event::EditFailed { path, why, .. } => self.note(&format!("{} was not changed: {why}", path.display()))?,
-            Event::ToolStarted { tool, title, .. } => self.note(&format!("{tool}: {title}"))?,
-            Event::ToolOutput { delta, .. } => write!(std::io::stderr().lock(), "{delta}")?,
+            Event::ToolStarted { tool, title, .. } => self.note(&format!("{}: {}", clean_line(tool), title))?,
+            Event::ToolOutput { delta, .. } => self.stderr.write_all(delta.as_bytes())?,
             Event::ApprovalAsked(asked) => self.note(&format!("not approved: {}", asked.why))?,
             Event::Notice { text } | Event::Trouble { text } => self.note(text)?,
             Event::Compacted { tokens: (before, after), .. } => {

@@ -3,7 +3,6 @@
 //! On a terminal it is one bar with rate and time left. Elsewhere (a log, a pipe) it is a line every few seconds, because
 //! a bar drawn into a file is noise. Both go to stderr: stdout is for data.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use hub::{Event, Progress, format_bytes};
@@ -24,9 +23,9 @@ pub struct Shown {
 impl Shown {
     /// For a pull of the model with this name.
     pub fn new(name: &str) -> Shown {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = boundary::print::stderr_is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-            bar.set_message(name.to_owned());
+            bar.set_message(boundary::terminal::clean_line(name).into_owned());
             bar
         });
         Shown { name: name.to_owned(), bar, meter: Meter::new(0) }
@@ -41,8 +40,8 @@ impl Shown {
 
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| errln!("{text}")),
+            None => errln!("{text}"),
         }
     }
 
@@ -62,7 +61,7 @@ impl Shown {
     fn bytes(&mut self, done: u64, total: Option<u64>) {
         let Some(bar) = &self.bar else {
             if let Some(line) = self.meter.line(done, total) {
-                eprintln!("{}: {line}", self.name);
+                errln!("{}: {line}", self.name);
             }
             return;
         };

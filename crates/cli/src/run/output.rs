@@ -12,6 +12,8 @@ use crate::load::{Facts, milliseconds};
 /// Where events of an answer go. Everything is flushed at once: a token that waits in a buffer is a token not shown.
 pub struct Output {
     json: bool,
+    /// Where text goes: cleaned on a terminal, as the model wrote it in a file or a pipe.
+    stdout: boundary::print::Stream,
     /// The last text shown did not end its line.
     inside_line: bool,
     /// The load time belongs to the first answer only.
@@ -21,7 +23,8 @@ pub struct Output {
 impl Output {
     /// Text, or JSON lines.
     pub fn new(json: bool) -> Output {
-        Output { json, inside_line: false, answers: 0 }
+        let stdout = boundary::print::stdout().exact_unless_terminal();
+        Output { json, stdout, inside_line: false, answers: 0 }
     }
 
     /// The answer has begun.
@@ -43,7 +46,7 @@ impl Output {
             return line(&delta(text, tokens, tokenizer));
         }
         if !text.is_empty() {
-            let mut stdout = std::io::stdout().lock();
+            let stdout = &mut self.stdout;
             stdout.write_all(text.as_bytes())?;
             stdout.flush()?;
             self.inside_line = !text.ends_with('\n');
@@ -58,7 +61,7 @@ impl Output {
             return line(&summary(finished, facts));
         }
         if std::mem::take(&mut self.inside_line) {
-            writeln!(std::io::stdout().lock())?;
+            writeln!(self.stdout)?;
         }
         let mut figures = figures(&finished.usage, &finished.timings);
         if self.answers == 1 {
@@ -70,7 +73,7 @@ impl Output {
             FinishReason::Cancelled => figures += " · interrupted",
             _ => {}
         }
-        eprintln!("{figures}");
+        errln!("{figures}");
         Ok(())
     }
 }
@@ -157,9 +160,7 @@ fn summary(finished: &Finished, facts: &Facts) -> Value {
 }
 
 fn line(value: &Value) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{value}")?;
-    Ok(stdout.flush()?)
+    Ok(boundary::print::json_line(value)?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The client against a server that each test plays itself.
-#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test whose surroundings fail should fail")]
 
 mod broken;
 mod chat;

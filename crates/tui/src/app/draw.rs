@@ -8,9 +8,13 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
 
-use super::{App, Stage, figures};
+use boundary::terminal::reveal;
+use ratatui::style::Style;
+
+use super::{App, Asked, Stage, figures};
 use crate::conversation::shown;
-use crate::flow::fit;
+use crate::flow::{Flow, Look, fit};
+use crate::theme::Theme;
 
 /// Rows of the composer at most; a longer text scrolls in it.
 const COMPOSER_ROWS_MAX: usize = 10;
@@ -23,7 +27,7 @@ impl App {
             return;
         }
         let width = usize::from(area.width);
-        let bars = self.bars(width);
+        let mut bars = self.bars(width);
         let composer_rows = self.composer.layout(width - 2).0.len().clamp(1, COMPOSER_ROWS_MAX);
         // Whatever the height, the line being written and the figures stay; then the hints, the questions, the rest.
         let mut left = usize::from(area.height) - 1;
@@ -33,7 +37,10 @@ impl App {
             given as u16
         };
         let composer_rows = share(composer_rows);
-        let (rule_rows, bar_rows) = (share(1), share(bars.len()));
+        let rule_rows = share(1);
+        let question = self.question(width, left_of(area, composer_rows + rule_rows));
+        bars.splice(0..0, question);
+        let bar_rows = share(bars.len());
         let talk_rows = share(usize::MAX);
         let at = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
         let talk = at(0, talk_rows);
@@ -72,32 +79,59 @@ impl App {
         put(&lines, Rect::new(talk.x, talk.bottom() - height, talk.width, height), buffer);
     }
 
-    /// What waits for the person.
+    /// What waits for the person besides a question.
     fn bars(&self, width: usize) -> Vec<Line<'static>> {
         let mut bars = Vec::new();
-        if let Some((approval, _)) = self.approvals.front() {
-            let (question, always) = match &approval.what {
-                ApprovalAsk::Command { command, prefix } => {
-                    (format!("run `{command}`?"), format!(" · a always `{prefix} …`"))
-                }
-                ApprovalAsk::Edits { paths, .. } => {
-                    let named: Vec<String> = paths.iter().map(|path| shown(path)).collect();
-                    (format!("write {}?", named.join(", ")), String::new())
-                }
-            };
-            let more = self.approvals.len() - 1;
-            let more = if more > 0 { format!(" ({more} more)") } else { String::new() };
-            let alt = if self.composer.is_empty() { "" } else { "with Alt: " };
-            bars.push(Line::styled(fit(&format!("{question}{more}"), width), self.theme.waiting));
-            bars.push(Line::styled(fit(&approval.why, width), self.theme.quiet));
-            bars.push(Line::raw(fit(&format!("{alt}y yes{always} · n no · s stop the turn"), width)));
-        }
         if let Some(best) = self.offer.filter(|_| self.turn.is_none()) {
             let text =
                 format!("candidate {best} is the smallest that passes: Enter applies it · 1-9 another · Esc none");
             bars.push(Line::styled(fit(&text, width), self.theme.waiting));
         }
         bars
+    }
+
+    /// The question that waits, in at most so many rows: all of what is asked about, wrapped, with what cannot be seen made
+    /// visible, why it is asked, and the keys. What does not fit is scrolled to, and nothing is allowed before its end was
+    /// on the screen.
+    fn question(&mut self, width: usize, rows_max: usize) -> Vec<Line<'static>> {
+        let Some((approval, _)) = self.approvals.front() else { return Vec::new() };
+        let ask = approval.ask;
+        let more = self.approvals.len() - 1;
+        let more = if more > 0 { format!(" ({more} more)") } else { String::new() };
+        let (question, always) = match &approval.what {
+            ApprovalAsk::Command { command, prefix } => {
+                let always = format!("always would allow `{} …`\n", reveal(prefix));
+                (format!("run `{}`?{more}\n", reveal(command)), (prefix != command).then_some(always))
+            }
+            ApprovalAsk::Edits { paths, .. } => {
+                let named: Vec<String> = paths.iter().map(|path| reveal(&shown(path))).collect();
+                (format!("write {}?{more}\n", named.join(", ")), None)
+            }
+        };
+        let is_command = matches!(approval.what, ApprovalAsk::Command { .. });
+        let mut rows = wrapped(&question, width, self.theme.waiting, &self.theme);
+        rows.extend(wrapped(&format!("{}\n", reveal(&approval.why)), width, self.theme.quiet, &self.theme));
+        rows.extend(always.iter().flat_map(|always| wrapped(always, width, self.theme.quiet, &self.theme)));
+        if self.asked.ask != Some(ask) {
+            self.asked = Asked { ask: Some(ask), ..Asked::default() };
+        }
+        // A row is for the keys.
+        let room = rows_max.saturating_sub(1);
+        self.asked.fits = rows.len() <= room;
+        self.asked.page = room.max(1);
+        self.asked.from = self.asked.from.min(rows.len().saturating_sub(room));
+        let end = (self.asked.from + room).min(rows.len());
+        self.asked.end_seen |= room > 0 && end == rows.len();
+        let alt = if self.composer.is_empty() { "" } else { "with Alt: " };
+        let always = if is_command { " · a always" } else { "" };
+        let keys = match rows.len() - end {
+            _ if self.asked.end_seen && self.asked.fits => format!("{alt}y yes{always} · n no · s stop the turn"),
+            _ if self.asked.end_seen => format!("{alt}y yes{always} · n no · s stop the turn · PageUp, PageDown"),
+            below => format!("… {below} more lines, PageDown shows them · {alt}n no · s stop"),
+        };
+        let mut shown: Vec<Line<'static>> = rows.drain(self.asked.from..end).collect();
+        shown.push(Line::raw(fit(&keys, width)));
+        shown
     }
 
     /// The line above the composer says what runs and what the keys would do.
@@ -150,6 +184,17 @@ impl App {
         }
         Line::styled(fit(&text, width), self.theme.quiet)
     }
+}
+
+/// Rows that are left of the screen beside those of the composer, its rule and the figures.
+fn left_of(area: Rect, taken: u16) -> usize {
+    usize::from(area.height.saturating_sub(taken + 1))
+}
+
+fn wrapped(text: &str, width: usize, style: Style, theme: &Theme) -> Vec<Line<'static>> {
+    let mut flow = Flow::new(width, Look::Even(style));
+    flow.push(text, theme);
+    flow.rows().to_vec()
 }
 
 fn put(lines: &[Line<'static>], area: Rect, buffer: &mut Buffer) {

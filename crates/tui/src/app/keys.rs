@@ -85,6 +85,13 @@ impl App {
         let alt = key.modifiers.contains(KeyModifiers::ALT);
         let seen = self.composer.is_empty() && now - *since >= APPROVAL_REST;
         let is_command = matches!(approval.what, ApprovalAsk::Command { .. });
+        let shown = self.asked.ask == Some(approval.ask);
+        if shown && !self.asked.fits && matches!(key.code, KeyCode::PageUp | KeyCode::PageDown) {
+            let page = self.asked.page;
+            let from = self.asked.from;
+            self.asked.from = if key.code == KeyCode::PageUp { from.saturating_sub(page) } else { from + page };
+            return true;
+        }
         let decision = match key.code {
             KeyCode::Char('y') => Decision::Yes,
             KeyCode::Char('a') if is_command => Decision::Always,
@@ -94,6 +101,10 @@ impl App {
         };
         if !(alt || seen) {
             return false;
+        }
+        // Nobody can allow what they cannot have read.
+        if matches!(decision, Decision::Yes | Decision::Always) && !(shown && self.asked.end_seen) {
+            return true;
         }
         let ask = approval.ask;
         self.approvals.pop_front();

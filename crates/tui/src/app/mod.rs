@@ -55,6 +55,8 @@ pub struct App {
     steers: VecDeque<Steer>,
     queued: usize,
     approvals: VecDeque<(Approval, Instant)>,
+    /// How much of the first of them was on the screen.
+    asked: Asked,
     /// The candidate offered for choosing.
     offer: Option<usize>,
     picker: Option<Picker>,
@@ -71,6 +73,21 @@ pub struct App {
     leave_armed: Option<Instant>,
     rewind_armed: Option<Instant>,
     effects: Vec<Effect>,
+}
+
+/// What of a question was shown. One that is longer than the screen is scrolled, and only allowed when its end was seen.
+#[derive(Debug, Default)]
+struct Asked {
+    /// Its number.
+    ask: Option<u64>,
+    /// The first row on the screen.
+    from: usize,
+    /// Rows on the screen at a time.
+    page: usize,
+    /// All rows are on the screen.
+    fits: bool,
+    /// The last row was on the screen.
+    end_seen: bool,
 }
 
 /// The running turn.
@@ -121,6 +138,7 @@ impl App {
             steers: VecDeque::new(),
             queued: 0,
             approvals: VecDeque::new(),
+            asked: Asked::default(),
             offer: None,
             picker: None,
             picker_wanted: None,

@@ -226,6 +226,7 @@ fn letters_answer_an_approval_only_when_it_was_seen_and_nothing_is_written() {
     bench.now += keys::APPROVAL_REST;
     bench.write("maybe");
     assert_eq!(bench.effects(), [], "a word is no answer");
+    assert!(bench.sees("with Alt: y yes"));
     bench.press(KeyCode::Char('a'), KeyModifiers::ALT);
     assert_eq!(bench.effects(), [Effect::Send(Command::Decide { ask: 7, decision: Decision::Always })]);
     assert_eq!(bench.app.composer.text(), "maybe");
@@ -234,6 +235,39 @@ fn letters_answer_an_approval_only_when_it_was_seen_and_nothing_is_written() {
     bench.now += keys::APPROVAL_REST;
     bench.write("n");
     assert_eq!(bench.effects(), [Effect::Send(Command::Decide { ask: 8, decision: Decision::No })]);
+}
+
+#[test]
+fn a_question_shows_all_it_asks_before_it_can_be_allowed() {
+    let mut bench = Bench::sized(60, 12);
+    bench.begin("test it");
+    let asked = |ask, command: &str| {
+        let what = ApprovalAsk::Command { command: command.to_owned(), prefix: command.to_owned() };
+        Event::ApprovalAsked(Approval { ask, what, why: "asked because: `make` runs programs".to_owned() })
+    };
+    bench.event(asked(1, &format!("make test{}; touch \u{202e}X", " ".repeat(600))));
+    assert!(bench.sees("run `make test <600 blanks> ; touch <U+202E>X`?"), "{:#?}", bench.picture());
+    assert!(bench.sees("asked because: `make` runs programs"));
+    bench.now += keys::APPROVAL_REST;
+    bench.write("n");
+    assert_eq!(bench.effects(), [Effect::Send(Command::Decide { ask: 1, decision: Decision::No })]);
+    bench.event(asked(2, &format!("make test{}; touch Y", "; make test".repeat(200))));
+    bench.now += keys::APPROVAL_REST;
+    assert!(bench.sees("more lines, PageDown shows them") && !bench.sees("touch Y"));
+    bench.write("y");
+    bench.press(KeyCode::Char('a'), KeyModifiers::ALT);
+    assert_eq!(bench.effects(), [], "it was not read to its end");
+    for _ in 0..100 {
+        bench.key(KeyCode::PageDown);
+        if bench.sees("touch Y") {
+            break;
+        }
+    }
+    while !bench.sees("y yes") {
+        bench.key(KeyCode::PageDown);
+    }
+    bench.write("y");
+    assert_eq!(bench.effects(), [Effect::Send(Command::Decide { ask: 2, decision: Decision::Yes })]);
 }
 
 #[test]
@@ -340,7 +374,7 @@ fn completion_offers_commands_and_files() {
     bench.key(KeyCode::Tab);
     assert_eq!(bench.app.composer.text(), "/undo ");
     bench.key(KeyCode::Enter);
-    assert_eq!(bench.effects(), [Effect::Send(Command::Undo)]);
+    assert_eq!(bench.effects(), [Effect::Send(Command::Undo { force: false })]);
     bench.write("fix @ma");
     assert_eq!(bench.effects(), [Effect::ListFiles]);
     bench.app.set_files(vec!["src/main.rs".to_owned(), "src/mad.rs".to_owned()]);

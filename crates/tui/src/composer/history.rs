@@ -3,9 +3,9 @@
 //! One line per prompt in a file that only its owner may read; ends of lines inside a prompt are written as `\n`. The file
 //! is a convenience: if it cannot be read or written the screen goes on without it, once saying so.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Prompts kept in memory.
 const ENTRIES_MAX: usize = 1_000;
@@ -24,7 +24,7 @@ pub struct History {
 impl History {
     /// Reads a file of earlier prompts; a file that is not there is an empty one.
     pub fn open(file: Option<PathBuf>) -> (History, Option<io::Error>) {
-        let read = file.as_ref().map_or(Ok(Vec::new()), read);
+        let read = file.as_deref().map_or(Ok(Vec::new()), read);
         let (entries, trouble) = match read {
             Ok(entries) => (entries, None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), None),
@@ -73,8 +73,12 @@ impl History {
     }
 }
 
-fn read(file: &PathBuf) -> io::Result<Vec<String>> {
-    let mut file = File::open(file)?;
+fn read(file: &Path) -> io::Result<Vec<String>> {
+    let mut file = boundary::file::open(file).map_err(|error| match error {
+        boundary::file::FileError::Io { source, .. } => source,
+        error if error.is_missing() => io::ErrorKind::NotFound.into(),
+        error => io::Error::other(error),
+    })?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(FILE_BYTES_MAX)))?;
     let mut bytes = Vec::new();

@@ -24,7 +24,7 @@ fn text_comes_in_whole_lines_and_changes_once() {
     for delta in ["I cha", "nge \x1b[1ma.\nAnd", " more"] {
         tell(&mut plain, Event::Text { delta: delta.to_owned() });
     }
-    assert_eq!(heard(&mut plain), "turn 1\nI change [1ma.\n");
+    assert_eq!(heard(&mut plain), "turn 1\nI change ␛[1ma.\n");
     tell(&mut plain, Event::EditStarted { edit: 1, path: "a.rs".into() });
     for diff in ["@@ -1 +1 @@\n-a\n", "@@ -1 +1 @@\n-a\n+b\n"] {
         tell(&mut plain, Event::EditGrew { edit: 1, diff: diff.into(), lines: (1, 1) });
@@ -44,7 +44,7 @@ fn questions_say_what_can_be_answered() {
     let mut plain = plain();
     let what = ApprovalAsk::Command { command: "make".to_owned(), prefix: "make".to_owned() };
     tell(&mut plain, Event::ApprovalAsked(Approval { ask: 3, what, why: "it may write".to_owned() }));
-    assert!(heard(&mut plain).ends_with("answer y for yes, a for always make, n for no, s to stop\n"));
+    assert!(heard(&mut plain).ends_with("answer y for yes, a for always `make`, n for no, s to stop\n"));
     assert_eq!(plain.line("y").unwrap(), Some(Command::Decide { ask: 3, decision: Decision::Yes }));
     assert_eq!(plain.line("/rewind 2").unwrap(), Some(Command::PreviewRewind { turn: 2 }));
     let both = Command::Rewind { turn: 2, what: RewindWhat::Both };

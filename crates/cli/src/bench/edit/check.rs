@@ -47,7 +47,7 @@ pub fn run(bench: &Bench, count: usize, tokens: usize, json: bool) -> Result<()>
         }
         if !json {
             let done = group * PLAIN_TOGETHER + some.len();
-            eprintln!("{done} prompts, {compared} tokens equal, {accepted} of {drafted} drafted accepted");
+            errln!("{done} prompts, {compared} tokens equal, {accepted} of {drafted} drafted accepted");
         }
     }
     ensure!(count < 8 || accepted > 0, "no drafted token was accepted: nothing was checked");

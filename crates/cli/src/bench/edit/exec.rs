@@ -61,7 +61,7 @@ pub fn run(model: &str, rounds: usize, json: bool) -> Result<()> {
 fn ask(apart: &Apart, folder: &Path, model: &str, edit: &FileEdit) -> Result<Edited> {
     fs::create_dir_all(folder)?;
     fs::write(folder.join(edit.name), edit.file)?;
-    let mut command = apart.flint(folder);
+    let mut command = apart.flint(folder)?;
     command.args(["exec", "--json", "--ephemeral", "-m", model]);
     command.arg(format!("{} Change nothing else. Write the whole file @{}.", edit.change, edit.name));
     let ran = bounded_run(command, PATIENCE)?;
@@ -93,12 +93,12 @@ fn print(model: &str, edit: &FileEdit, runs: &[(Edited, Edited)], as_json: bool)
             "plain tokens/s": plain, "drafted tokens/s": drafted,
             "times": times.iter().map(|times| round(*times, 100.0)).collect::<Vec<_>>(),
             "plain seconds": seconds(|run| &run.0), "drafted seconds": seconds(|run| &run.1), "same file": true});
-        println!("{line}");
+        outln!("{line}");
         return;
     }
-    println!("{}, {lines} lines, {} tokens, the same file both times", edit.name, usage["output_tokens"]);
-    println!("  plain    {plain:?} tokens/s, {:?} s in all", seconds(|run| &run.0));
-    println!("  drafted  {drafted:?} tokens/s, {:?} s in all: x{:.2}", seconds(|run| &run.1), median(&times));
+    outln!("{}, {lines} lines, {} tokens, the same file both times", edit.name, usage["output_tokens"]);
+    outln!("  plain    {plain:?} tokens/s, {:?} s in all", seconds(|run| &run.0));
+    outln!("  drafted  {drafted:?} tokens/s, {:?} s in all: x{:.2}", seconds(|run| &run.1), median(&times));
 }
 
 fn round(value: f64, steps: f64) -> f64 {

@@ -119,7 +119,7 @@ impl Bench {
                 let same = of_way[round].tokens == outcomes[0][round].tokens;
                 ensure!(same, "the answer with {} is not the plain one", way.name());
             }
-            eprintln!("{}: round {} of {rounds} done", case.name, round + 1);
+            errln!("{}: round {} of {rounds} done", case.name, round + 1);
         }
         let (plain, others) = (&outcomes[0], &outcomes[1..]);
         let rates: Vec<f64> = plain.iter().map(rate).collect();
@@ -145,12 +145,12 @@ impl Bench {
                 "cpu": crate::doctor::machine::cpu_name(), "threads": facts.threads, "kernels": facts.kernels,
                 "bytes_per_token": facts.bytes_per_token, "unix_time": unix_time,
                 "commit": crate::bench::report::commit()});
-            println!("{}", json!({"figure": figure, "values": values, "provenance": provenance}));
+            outln!("{}", json!({"figure": figure, "values": values, "provenance": provenance}));
             return;
         }
-        println!("{figure}");
+        outln!("{figure}");
         for (name, value) in &values {
-            println!("    {name:<30} {value}");
+            outln!("    {name:<30} {value}");
         }
     }
 }

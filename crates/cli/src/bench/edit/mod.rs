@@ -127,7 +127,7 @@ fn record(bench: &Bench, file: &Path) -> Result<()> {
     for case in cases::edits() {
         let prompt = bench.prompt(&case.prompt)?;
         let answer = bench.answer(&prompt, case.tokens, Way::Usual, Way::Usual.prediction(&case))?.tokens;
-        eprintln!("{}: {} tokens", case.name, answer.len());
+        errln!("{}: {} tokens", case.name, answer.len());
         recording.answers.insert(case.name, Recorded { prompt, answer });
     }
     recording.write(file)

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use agent::sandbox::{Mode, WorkspaceWrite};
@@ -85,9 +84,12 @@ fn crates(place: &Path) -> Result<String> {
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("Cargo.toml"), MANIFEST)?;
     fs::write(folder.join("src/lib.rs"), "")?;
-    let mut build = Command::new("cargo");
-    build.args(["build", "--quiet", "--tests"]).current_dir(&folder).env("CARGO_TARGET_DIR", build_folder(place));
-    let output = build.output().context("running cargo; it must be on the PATH for the Rust set")?;
+    let never = boundary::program::current_workspace();
+    let cargo =
+        boundary::program::find("cargo".as_ref(), &never).context("cargo must be on the PATH for the Rust set")?;
+    let mut build = boundary::program::command_outside(&cargo, &folder, boundary::program::NETWORK, &never);
+    build.args(["build", "--quiet", "--tests"]).env("CARGO_TARGET_DIR", build_folder(place));
+    let output = build.output().context("running cargo")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the crates of the set cannot be built: {}", said.trim_end());
     Ok(fs::read_to_string(folder.join("Cargo.lock"))?)

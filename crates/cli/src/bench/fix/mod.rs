@@ -110,7 +110,7 @@ pub fn run(args: FixArgs) -> Result<()> {
         while let Some(task) = next() {
             let line = partner.repair(task, worker, &grader)?;
             if !args.json {
-                println!("{}", shown(&line));
+                outln!("{}", shown(&line));
             }
             lock(&results).add(&task.id, line)?;
         }
@@ -121,7 +121,7 @@ pub fn run(args: FixArgs) -> Result<()> {
         let ended = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended.collect::<Result<Vec<()>>>()
     })?;
-    println!("{}", lock(&results).summary(&args, language));
+    outln!("{}", lock(&results).summary(&args, language));
     Ok(())
 }
 
@@ -153,9 +153,9 @@ fn validate<'a>(grader: &Grader, tasks: impl Iterator<Item = &'a Task>) -> Resul
         }
     }
     for line in &bad {
-        println!("{line}");
+        outln!("{line}");
     }
-    println!("{good} tasks can be judged, {} cannot", bad.len());
+    outln!("{good} tasks can be judged, {} cannot", bad.len());
     Ok(())
 }
 
@@ -179,7 +179,7 @@ impl<'a> Partner<'a> {
         let folder = self.place.join(format!("work-{worker}"));
         let _ = fs::remove_dir_all(&folder);
         task.write(&folder, &task.module, lock(grader).lock())?;
-        let mut command = self.apart.flint(&folder);
+        let mut command = self.apart.flint(&folder)?;
         // Crates of the set are built once for all tasks of a worker.
         command.env("CARGO_TARGET_DIR", self.place.join(format!("build-{worker}")));
         match self.args.candidates {

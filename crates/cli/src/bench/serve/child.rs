@@ -1,7 +1,7 @@
 //! The real binary serving a real model, as a process of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ impl Served {
     pub fn start(model: &str, args: &ServeBenchArgs, state: &Path) -> Result<Self> {
         let port_file = state.join("port");
         let _ = std::fs::remove_file(&port_file);
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = boundary::program::ourselves(&std::env::current_dir()?)?;
         command.args(["serve", "--offline", "--port", "0", "--log-level", "warn", "--model", model, "--no-socket"]);
         command.args(args.device_arguments());
         command.arg("--state").arg(state).arg("--port-file").arg(&port_file);

@@ -45,13 +45,13 @@ pub fn print_as(as_json: bool, figure: &str, values: Value) {
         let cpu = crate::doctor::machine::cpu_name();
         let cores = crate::load::cores();
         let provenance = json!({"command": format!("flint {}", command.join(" ")), "cpu": cpu, "cores": cores});
-        println!("{}", json!({"figure": figure, "values": values, "provenance": provenance}));
+        outln!("{}", json!({"figure": figure, "values": values, "provenance": provenance}));
         return;
     }
-    println!("{figure}");
+    outln!("{figure}");
     if let Some(fields) = values.as_object() {
         for (name, value) in fields {
-            println!("    {name:<34} {value}");
+            outln!("    {name:<34} {value}");
         }
     }
 }
