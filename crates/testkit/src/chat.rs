@@ -35,6 +35,25 @@ pub fn vocabulary() -> GgufWriter {
         .tensor("pad", &[4096], Format::F32, vec![0; 4096 * 4])
 }
 
+/// A tiny model of random weights with this vocabulary and any chat template: a whole file that can be run.
+pub fn tiny_model(template: &str) -> GgufWriter {
+    let bytes = (0..=255).map(|byte| spelling(byte).to_string());
+    let named = NAMED.map(|(name, _)| name.to_owned());
+    let padding = (VOCAB..crate::models::VOCAB).map(|id| format!("<|unused_{id}|>"));
+    let tokens: Vec<String> = bytes.chain(named).chain(padding).collect();
+    let kinds = std::iter::repeat_n(1, 256).chain(NAMED.map(|(_, kind)| kind));
+    let kinds: Vec<i32> = kinds.chain(std::iter::repeat(3)).take(tokens.len()).collect();
+    crate::models::Tiny::default()
+        .writer()
+        .set("tokenizer.ggml.model", Value::String("gpt2".into()))
+        .text("tokenizer.ggml.pre", "qwen2")
+        .strings("tokenizer.ggml.tokens", &tokens)
+        .strings("tokenizer.ggml.merges", [] as [&str; 0])
+        .meta("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)))
+        .meta("tokenizer.ggml.eos_token_id", Value::U32(IM_END))
+        .text("tokenizer.chat_template", template)
+}
+
 /// How a file spells a byte: as itself where it prints, else as one of the characters from U+0100 on.
 fn spelling(byte: u8) -> char {
     let prints = |byte: u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);

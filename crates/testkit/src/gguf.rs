@@ -68,6 +68,12 @@ impl GgufWriter {
         self
     }
 
+    /// Sets a metadata entry that may be there already.
+    pub fn set(mut self, key: &str, value: Value) -> Self {
+        self.metadata.retain(|(other, _)| other != key);
+        self.meta(key, value)
+    }
+
     /// Adds a string entry.
     pub fn text(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.meta(key, Value::String(value.into()))

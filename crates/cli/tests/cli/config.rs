@@ -18,6 +18,11 @@ fn every_value_says_where_it_came_from() {
         command.args(more).env("FLINT_HOME", &home).env("FLINT_STYLE", "agent");
         command
     };
+    let said = stderr(&success(show(&[])));
+    assert!(said.contains("not trusted, so check of") && said.contains("`flint trust`"), "{said}");
+    let mut trust = flint(&["trust", work.to_str().unwrap()]);
+    trust.env("FLINT_HOME", &home);
+    assert!(stdout(&success(trust)).contains("check = \"make\""));
     let output = success(show(&["--profile", "fast", "-c", "try.count=9"]));
     let text = stdout(&output);
     let line = |key: &str| text.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap().to_owned();

@@ -1,7 +1,7 @@
 //! The real binary with a real, small model: what a person or a script sees.
 //!
 //! `smollm2-135m` is pulled first when it is not in the store yet, so that no test sees the lines of a pull.
-
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod bench;

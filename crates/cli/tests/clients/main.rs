@@ -4,7 +4,7 @@
 //! server by files that are not ours to carry: `FLINT_OPENRESPONSES` is a checkout of the Open Responses repository,
 //! `FLINT_OPENAI_SPEC` the OpenAPI description of OpenAI's API (YAML, plain or gzipped). Without one, its test says so and
 //! passes. What the clients do is in the programs beside this file; the Rust side installs, starts and judges.
-
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod install;

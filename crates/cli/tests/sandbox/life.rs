@@ -99,7 +99,8 @@ fn a_child_dies_when_flint_is_killed() {
     std::fs::write(place.work.join(".flint/config.toml"), "").unwrap();
     let value = place.work.display().to_string();
     let mut flint = Command::new(env!("CARGO_BIN_EXE_flint"))
-        .args(["sandbox", "-C", &value, "--", "sh", "-c", &format!("{DAEMON} exec sleep 1000")])
+        .args(["sandbox", "-C", &value, "-c", "sandbox_workspace_write.environment=[\"FLINT_TEST_MARK\"]"])
+        .args(["--", "sh", "-c", &format!("{DAEMON} exec sleep 1000")])
         .env("FLINT_TEST_MARK", &value)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -108,6 +109,7 @@ fn a_child_dies_when_flint_is_killed() {
     let mut said = [0; 6];
     std::io::Read::read_exact(&mut flint.stdout.take().unwrap(), &mut said).unwrap();
     assert_eq!(&said, b"there\n");
+    assert!(alive(&format!("FLINT_TEST_MARK={value}")).len() > 1);
     flint.kill().unwrap();
     flint.wait().unwrap();
     let mark = format!("FLINT_TEST_MARK={value}");

@@ -1,6 +1,7 @@
 //! The sandbox of the real binary against real attacks, and what must work inside it.
 //!
 //! A test that cannot be run here says why on standard error. Where the kernel enforces something, nothing is skipped.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 

@@ -3,7 +3,7 @@
 //! Where the words do not matter the model is `smollm2-135m`. Tests that need an edit use `qwen2.5-coder-1.5b`, take
 //! minutes on two cores that do nothing else, and run with `FLINT_TEST_CODER=1`; without it they say so and pass. With it
 //! stopping and resizing are done on the large model as well.
-
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod edits;

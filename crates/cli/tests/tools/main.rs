@@ -1,4 +1,5 @@
 //! The tools, the tool loop and candidates with the real sandbox, whose helper is the real binary.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
 mod attempt;

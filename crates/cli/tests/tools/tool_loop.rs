@@ -16,6 +16,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use agent::approval::Policy;
+use agent::journal::Journal;
+use agent::session::Session;
 use agent::tool_loop::{Control, Conversation, LoopEnd, ToolLoop};
 use agent::tools::{Asks, PatchTool, ShellRules, Tools, ToolsOptions};
 use agent::{Decision, Event, Outcome, PlanStep};
@@ -50,7 +52,7 @@ async fn start(policy: Policy) -> (Player, TcpListener) {
         shell: ShellRules::new(commands(), policy),
         asks: Arc::clone(&asks),
         edit_numbers: Arc::new(AtomicU64::new(1)),
-        before_change: Box::new(|| {}),
+        journal: Arc::new(Journal::ephemeral(root.path(), Session::ephemeral(root.path(), "m"))),
     }));
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let client = Client::new(ClientOptions::new(url)).unwrap();

@@ -1,0 +1,5 @@
+//! Crashes in the middle of a change, and work of others that undo must not take.
+
+mod kills;
+mod others;
+mod world;
