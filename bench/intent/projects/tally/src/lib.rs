@@ -1,0 +1,5 @@
+//! Counts words.
+
+pub mod count;
+pub mod report;
+pub mod options;
