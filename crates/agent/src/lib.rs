@@ -25,7 +25,6 @@ pub mod history;
 pub mod instructions;
 pub mod journal;
 pub mod local;
-pub mod outline;
 pub mod pair;
 mod partner;
 #[allow(clippy::disallowed_methods, reason = "it starts this program again, and what it was given to hold")]
@@ -35,7 +34,6 @@ pub mod tool_loop;
 pub mod tools;
 pub mod trust;
 pub mod turn;
-pub mod walk;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
@@ -43,4 +41,5 @@ pub use event::{
     TurnLine, TurnUsage,
 };
 pub use failing::Failing;
+pub use index::{outline, walk};
 pub use partner::{Partner, PartnerOptions};

@@ -24,6 +24,10 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("text", &["tokio", "hub", "engine", "api", "server", "client", "cli"]),
     ("hub", &["tokio", "kernels", "model", "engine", "text", "api", "server", "client", "cli"]),
     ("api", &["tokio", "kernels", "model", "engine", "text", "hub", "server", "client", "cli"]),
+    (
+        "index",
+        &["tokio", "kernels", "model", "engine", "text", "hub", "api", "server", "client", "agent", "tui", "cli"],
+    ),
     ("server", &["hub", "client", "cli"]),
     ("agent", &["kernels", "model", "engine", "text", "hub", "server", "tui", "cli"]),
     ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),

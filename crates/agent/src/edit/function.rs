@@ -7,9 +7,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::locate::{indent, lines};
+use super::locate::lines;
 use super::{EditError, whole};
-use crate::outline::{self, Item, Kind, Language};
+use crate::outline::{self, Item, Kind, Language, indent};
 
 /// Most names listed in an error.
 const NAMES_MAX: usize = 30;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::{EditError, Hunk};
+use crate::outline::indent;
 
 const SAY_MORE: &str = "quote more of the lines around the one you mean";
 /// Most places named in an error; the rest adds nothing.
@@ -222,10 +223,6 @@ fn shift<'a>(file: &[&'a str], wanted: &[&'a str]) -> Option<BTreeMap<&'a str, &
     let mut depths: Vec<(usize, usize)> = map.iter().map(|(wanted, file)| (wanted.len(), file.len())).collect();
     depths.sort_unstable();
     depths.windows(2).all(|pair| pair[0].1 < pair[1].1).then_some(map)
-}
-
-pub(crate) fn indent(line: &str) -> &str {
-    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
 /// The new lines as they belong here: what the quote kept stays as the file has it, what is new gets its indentation.

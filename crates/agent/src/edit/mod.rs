@@ -18,7 +18,6 @@ use std::path::PathBuf;
 pub use batch::{Batch, Written};
 pub use error::EditError;
 pub(crate) use file::{BYTES_MAX, Fresh, remove_leftover};
-pub(crate) use locate::indent;
 
 pub use file::{Encoding, LineEnds, TextFile, is_leftover, write_atomic};
 

@@ -6,12 +6,15 @@
 //! when it is not ([`Item::whole_lines`]).
 
 mod braces;
+mod check;
 mod heads;
 mod indented;
 mod mask;
 
 use std::ops::Range;
 use std::path::Path;
+
+pub use check::{Fault, fault};
 
 /// What reading a file needs to know of its language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +102,7 @@ impl Item {
     }
 
     /// Whether it is called on an object, as far as its head says so.
-    pub(crate) fn takes_self(&self) -> bool {
+    pub fn takes_self(&self) -> bool {
         let Some((_, parameters)) = self.signature.split_once('(') else { return false };
         let first: String = parameters.chars().take_while(|c| !matches!(c, ',' | ')' | ':')).collect();
         let first = first.trim_start_matches(['&', ' ']).trim_start_matches("mut ").trim();
@@ -116,7 +119,7 @@ pub fn items(language: Language, text: &str) -> Vec<Item> {
 }
 
 /// The items of a text that is the inside of a class: `name() {}` is a method there.
-pub(crate) fn members(language: Language, text: &str) -> Vec<Item> {
+pub fn members(language: Language, text: &str) -> Vec<Item> {
     match language {
         Language::Python => indented::items(text),
         _ => braces::items(language, text, &mask::mask(language, text), true),
@@ -124,7 +127,7 @@ pub(crate) fn members(language: Language, text: &str) -> Vec<Item> {
 }
 
 /// The text with strings and comments made blank, line by line: strings as `"`, comments as spaces.
-pub(crate) fn code_lines(language: Language, text: &str) -> Vec<String> {
+pub fn code_lines(language: Language, text: &str) -> Vec<String> {
     mask::mask(language, text).split('\n').map(str::to_owned).collect()
 }
 
@@ -144,6 +147,11 @@ fn with_comments_above(first: usize, lines: &[&str], masked: &[&str]) -> usize {
         }
     }
     start
+}
+
+/// The spaces and tabs a line begins with.
+pub fn indent(line: &str) -> &str {
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
 }
 
 /// Words with single spaces between them.

@@ -3,9 +3,9 @@
 use super::{Item, Kind, Language, mask, squeezed, with_comments_above};
 
 /// One statement that may hold others: its lines, and how deep it stands.
-struct Statement {
-    lines: std::ops::Range<usize>,
-    depth: usize,
+pub(super) struct Statement {
+    pub(super) lines: std::ops::Range<usize>,
+    pub(super) depth: usize,
 }
 
 pub(super) fn items(text: &str) -> Vec<Item> {
@@ -33,7 +33,7 @@ pub(super) fn items(text: &str) -> Vec<Item> {
             Kind::Function | Kind::Type => end_of_block(&statements[number..], &lines, &code),
             _ => statement.lines.end,
         };
-        let indent = crate::edit::indent(lines[first]).to_owned();
+        let indent = super::indent(lines[first]).to_owned();
         let shown = match kind {
             // The path of an import may be a string elsewhere, never here.
             Kind::Import => squeezed(words),
@@ -79,7 +79,7 @@ fn head(words: &str, depth: usize) -> Option<(Kind, String)> {
 }
 
 /// Statements by line: one goes on while a bracket is open, a string is unfinished, or its line ends with a backslash.
-fn statements(code: &[&str], in_strings: &[usize]) -> Vec<Statement> {
+pub(super) fn statements(code: &[&str], in_strings: &[usize]) -> Vec<Statement> {
     let mut statements: Vec<Statement> = Vec::new();
     let (mut brackets, mut goes_on) = (0usize, false);
     for (number, line) in code.iter().enumerate() {

@@ -268,7 +268,7 @@ impl Walk<'_> {
             parents,
             lines,
             head: self.line(named),
-            indent: crate::edit::indent(self.lines[first]).to_owned(),
+            indent: super::indent(self.lines[first]).to_owned(),
             has_body,
             whole_lines: self.first_of_line(head.start) && last.is_none_or(|last| self.nothing_after(last)),
         });
