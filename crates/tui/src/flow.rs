@@ -1,4 +1,4 @@
-//! Lays out text that only grows at its end.
+//! Lays out text that only grows at its end, and text in several styles.
 //!
 //! A model that says 5,000 tokens a second must not make the screen read its whole answer again for each frame. Breaking
 //! lines greedily needs nothing before the row that is still open, so a [`Flow`] keeps finished rows and touches only the
@@ -9,59 +9,29 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthChar;
 
-use crate::theme::Theme;
-
 /// Columns of a tab.
 const TAB_WIDTH: usize = 4;
 
-/// Rows of one growing text at one width.
+/// Text and how it looks.
+pub type Styled = (String, Style);
+
+/// Rows of one growing text of one style, at one width.
 #[derive(Debug)]
 pub struct Flow {
     width: usize,
-    look: Look,
+    style: Style,
     rows: Vec<Line<'static>>,
     /// The row that may still grow, with the columns it takes.
     open: String,
     open_width: usize,
     /// Whether the last row of `rows` is a picture of `open`.
     pictured: bool,
-    at_row: Mark,
-}
-
-/// How a text is coloured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// All of it alike.
-    Even(Style),
-    /// As the light Markdown that models write: headings, fences, code between backticks.
-    Prose,
-}
-
-/// What was open at the beginning of a row.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mark {
-    /// The row begins inside a line of the text.
-    continues: bool,
-    /// Inside a fenced block.
-    fenced: bool,
-    /// Inside a heading.
-    heading: bool,
-    /// Between two backticks.
-    ticked: bool,
 }
 
 impl Flow {
     /// An empty text.
-    pub fn new(width: usize, look: Look) -> Flow {
-        Flow {
-            width: width.max(1),
-            look,
-            rows: Vec::new(),
-            open: String::new(),
-            open_width: 0,
-            pictured: false,
-            at_row: Mark::default(),
-        }
+    pub fn new(width: usize, style: Style) -> Flow {
+        Flow { width: width.max(1), style, rows: Vec::new(), open: String::new(), open_width: 0, pictured: false }
     }
 
     /// The width it was laid out for.
@@ -70,23 +40,22 @@ impl Flow {
     }
 
     /// Adds text at the end. Costs what is new and at most one row more.
-    pub fn push(&mut self, text: &str, theme: &Theme) {
+    pub fn push(&mut self, text: &str) {
         if self.pictured {
             self.rows.pop();
             self.pictured = false;
         }
         for c in text.chars() {
             match c {
-                '\n' => self.end_line(theme),
-                '\t' => (0..TAB_WIDTH - self.open_width % TAB_WIDTH).for_each(|_| self.add(' ', theme)),
+                '\n' => self.end_row(),
+                '\t' => (0..TAB_WIDTH - self.open_width % TAB_WIDTH).for_each(|_| self.add(' ')),
                 // Escape sequences in a file or an answer must never reach the terminal.
                 '\r' => {}
-                c => self.add(visible(c), theme),
+                c => self.add(visible(c)),
             }
         }
         if !self.open.is_empty() {
-            let (line, _) = self.picture(&self.open, theme);
-            self.rows.push(line);
+            self.rows.push(Line::styled(self.open.clone(), self.style));
             self.pictured = true;
         }
     }
@@ -96,67 +65,72 @@ impl Flow {
         &self.rows
     }
 
-    fn add(&mut self, c: char, theme: &Theme) {
+    fn add(&mut self, c: char) {
         let columns = columns(c);
         // Spaces may hang over the edge: they cannot be seen there, and the next row should not begin with them.
         if c != ' ' && self.open_width + columns > self.width && !self.open.is_empty() {
-            self.break_row(theme);
+            self.break_row();
         }
         self.open.push(c);
         self.open_width += columns;
     }
 
     /// Ends the open row behind its last space, or where it stands if it has none.
-    fn break_row(&mut self, theme: &Theme) {
+    fn break_row(&mut self) {
         let cut = self.open.rfind(' ').map(|at| at + 1).filter(|&at| !self.open[..at].trim_start().is_empty());
         let rest = self.open.split_off(cut.unwrap_or(self.open.len()));
-        let (line, mut mark) = self.picture(&self.open, theme);
-        mark.continues = true;
-        self.rows.push(line);
-        self.at_row = mark;
+        self.rows.push(Line::styled(std::mem::take(&mut self.open), self.style));
         self.open_width = rest.chars().map(columns).sum();
         self.open = rest;
     }
 
-    fn end_line(&mut self, theme: &Theme) {
-        let (line, mark) = self.picture(&self.open, theme);
-        self.rows.push(line);
-        self.at_row = Mark { fenced: mark.fenced, ..Mark::default() };
-        self.open.clear();
+    fn end_row(&mut self) {
+        self.rows.push(Line::styled(std::mem::take(&mut self.open), self.style));
         self.open_width = 0;
-    }
-
-    /// The row with its colours, and what is open behind it.
-    fn picture(&self, row: &str, theme: &Theme) -> (Line<'static>, Mark) {
-        match self.look {
-            Look::Even(style) => (Line::styled(row.to_owned(), style), self.at_row),
-            Look::Prose => prose(row, self.at_row, theme),
-        }
     }
 }
 
-fn prose(row: &str, mut mark: Mark, theme: &Theme) -> (Line<'static>, Mark) {
-    if !mark.continues && row.trim_start().starts_with("```") {
-        mark.fenced = !mark.fenced;
-        return (Line::styled(row.to_owned(), theme.quiet), mark);
+/// One line in several styles, broken at spaces. `first` stands before its first row, `rest` before the others.
+pub fn wrap(line: &[Styled], first: &[Span<'static>], rest: &[Span<'static>], width: usize) -> Vec<Line<'static>> {
+    let room = |prefix: &[Span<'static>]| width.saturating_sub(prefix.iter().map(Span::width).sum()).max(1);
+    let (first_room, rest_room) = (room(first), room(rest));
+    let mut rows: Vec<Line<'static>> = Vec::new();
+    let mut row: Vec<(char, Style)> = Vec::new();
+    let mut used = 0;
+    for (c, style) in line.iter().flat_map(|(text, style)| text.chars().map(move |c| (c, *style))) {
+        let c = match c {
+            '\r' | '\n' => continue,
+            '\t' => {
+                let count = TAB_WIDTH - used % TAB_WIDTH;
+                row.extend(std::iter::repeat_n((' ', style), count));
+                used += count;
+                continue;
+            }
+            c => visible(c),
+        };
+        let room = if rows.is_empty() { first_room } else { rest_room };
+        if c != ' ' && used + columns(c) > room && !row.is_empty() {
+            let cut = row.iter().rposition(|(c, _)| *c == ' ').map(|at| at + 1);
+            let cut = cut.filter(|&at| row[..at].iter().any(|(c, _)| *c != ' ')).unwrap_or(row.len());
+            let tail = row.split_off(cut);
+            rows.push(joined(if rows.is_empty() { first } else { rest }, &row));
+            used = tail.iter().map(|(c, _)| columns(*c)).sum();
+            row = tail;
+        }
+        row.push((c, style));
+        used += columns(c);
     }
-    if mark.fenced {
-        return (Line::styled(row.to_owned(), theme.code), mark);
+    rows.push(joined(if rows.is_empty() { first } else { rest }, &row));
+    rows
+}
+
+/// A row of what stands before it and of its characters, with as few spans as there are changes of style.
+fn joined(prefix: &[Span<'static>], row: &[(char, Style)]) -> Line<'static> {
+    let mut spans = prefix.to_vec();
+    for run in row.chunk_by(|a, b| a.1 == b.1) {
+        spans.push(Span::styled(run.iter().map(|(c, _)| *c).collect::<String>(), run[0].1));
     }
-    if !mark.continues && row.starts_with('#') {
-        mark.heading = true;
-    }
-    if mark.heading {
-        return (Line::styled(row.to_owned(), theme.strong), mark);
-    }
-    let mut spans = Vec::new();
-    for piece in row.split_inclusive('`') {
-        let ticks = piece.ends_with('`');
-        let style = if mark.ticked { theme.code } else { theme.answer };
-        spans.push(Span::styled(piece.to_owned(), style));
-        mark.ticked ^= ticks;
-    }
-    (Line::from(spans), mark)
+    Line::from(spans)
 }
 
 /// Columns of one character. The sign that asks for a coloured picture widens what stands before it.
@@ -185,30 +159,38 @@ mod tests {
 
     use super::*;
 
-    fn rows(pieces: &[&str], width: usize, look: Look) -> Vec<Line<'static>> {
-        let theme = Theme::new(true);
-        let mut flow = Flow::new(width, look);
-        pieces.iter().for_each(|piece| flow.push(piece, &theme));
-        flow.rows().to_vec()
-    }
-
     fn text(pieces: &[&str], width: usize) -> Vec<String> {
-        rows(pieces, width, Look::Prose).iter().map(Line::to_string).collect()
+        let mut flow = Flow::new(width, Style::new());
+        pieces.iter().for_each(|piece| flow.push(piece));
+        flow.rows().iter().map(Line::to_string).collect()
     }
 
     #[test]
     fn lines_break_at_spaces_and_long_words_where_they_must() {
-        assert_eq!(text(&["one two three"], 8), ["one two ", "three"]);
-        assert_eq!(text(&["abcdefghij"], 4), ["abcd", "efgh", "ij"]);
+        let both = |line: &str, width: usize, expected: &[&str]| {
+            assert_eq!(text(&[line], width), expected);
+            let wrapped = wrap(&[(line.to_owned(), Style::new())], &[], &[], width);
+            assert_eq!(wrapped.iter().map(Line::to_string).collect::<Vec<_>>(), expected);
+        };
+        both("one two three", 8, &["one two ", "three"]);
+        both("abcdefghij", 4, &["abcd", "efgh", "ij"]);
+        both("    indented words", 10, &["    indent", "ed words"]);
+        both("日本語", 4, &["日本", "語"]);
         assert_eq!(text(&["a\n\nb\n"], 8), ["a", "", "b"]);
-        assert_eq!(text(&["    indented words"], 10), ["    indent", "ed words"]);
-        assert_eq!(text(&["日本語"], 4), ["日本", "語"]);
+    }
+
+    #[test]
+    fn what_stands_before_a_line_stands_before_each_row() {
+        let rows = wrap(&[("one two three".to_owned(), Style::new())], &[Span::raw("• ")], &[Span::raw("  ")], 8);
+        assert_eq!(rows.iter().map(Line::to_string).collect::<Vec<_>>(), ["• one ", "  two ", "  three"]);
     }
 
     #[test]
     fn nothing_that_steers_a_terminal_comes_through() {
         assert_eq!(text(&["a\x1b[31mb\x07\r\tc"], 20), ["a␛[31mb␇    c"]);
         assert_eq!(fit("a\x1b]52;c;AAAA\x07b\nc", 40), "a␛]52;c;AAAA␇b c");
+        let wrapped = wrap(&[("a\x1b[2J\r".to_owned(), Style::new())], &[], &[], 20);
+        assert_eq!(wrapped[0].to_string(), "a␛[2J");
     }
 
     #[test]
@@ -226,7 +208,7 @@ mod tests {
             edges.extend([0, words.len()]);
             edges.sort_unstable();
             let pieces: Vec<&str> = edges.windows(2).map(|edge| &words[edge[0]..edge[1]]).collect();
-            prop_assert_eq!(rows(&pieces, width, Look::Prose), rows(&[&words], width, Look::Prose));
+            prop_assert_eq!(text(&pieces, width), text(&[&words], width));
         }
     }
 }

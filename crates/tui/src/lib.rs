@@ -13,6 +13,8 @@ mod complete;
 mod composer;
 mod conversation;
 mod flow;
+mod highlight;
+mod markdown;
 mod plain;
 mod screen;
 mod slash;

@@ -1,5 +1,5 @@
-//! Colours by meaning. Only the sixteen colours of the terminal are used, so that the person's own theme decides how they
-//! look; with `NO_COLOR` the same meanings are told by weight alone and by the signs that stand in the text anyway.
+//! Colours. The sixteen that every terminal's user has chosen for themselves, and nothing else; without colours, the same
+//! meanings are told by weight alone and by the signs that stand in the text anyway.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -14,6 +14,10 @@ pub struct Theme {
     pub code: Style,
     /// Headings and names.
     pub strong: Style,
+    /// The large headings of an answer.
+    pub heading: Style,
+    /// Links.
+    pub link: Style,
     /// Hints and figures.
     pub quiet: Style,
     /// Lines that a change adds.
@@ -30,6 +34,18 @@ pub struct Theme {
     pub waiting: Style,
     /// The chosen line of a list.
     pub chosen: Style,
+    /// Words of a language: `fn`, `if`, `return`.
+    pub keyword: Style,
+    /// Strings in code.
+    pub string: Style,
+    /// Numbers in code, and constants such as `true`.
+    pub number: Style,
+    /// Comments in code.
+    pub comment: Style,
+    /// Names of functions.
+    pub function: Style,
+    /// Names of types, and attributes.
+    pub kind: Style,
 }
 
 impl Theme {
@@ -39,8 +55,10 @@ impl Theme {
         Theme {
             asked: paint(Color::Cyan).add_modifier(Modifier::BOLD),
             answer: Style::new(),
-            code: paint(Color::Yellow),
+            code: if color { Style::new().fg(Color::Yellow) } else { Style::new().add_modifier(Modifier::BOLD) },
             strong: Style::new().add_modifier(Modifier::BOLD),
+            heading: paint(Color::Blue).add_modifier(Modifier::BOLD),
+            link: paint(Color::Blue).add_modifier(Modifier::UNDERLINED),
             quiet: Style::new().add_modifier(Modifier::DIM),
             added: paint(Color::Green),
             removed: paint(Color::Red),
@@ -49,6 +67,17 @@ impl Theme {
             bad: paint(Color::Red).add_modifier(Modifier::BOLD),
             waiting: paint(Color::Yellow).add_modifier(Modifier::BOLD),
             chosen: Style::new().add_modifier(Modifier::REVERSED),
+            keyword: paint(Color::Magenta),
+            string: paint(Color::Green),
+            number: paint(Color::Cyan),
+            comment: Style::new().add_modifier(Modifier::DIM | Modifier::ITALIC),
+            function: paint(Color::Blue),
+            kind: paint(Color::Yellow),
         }
+    }
+
+    /// The same text, where it is what a changed line changes.
+    pub fn marked(style: Style) -> Style {
+        style.add_modifier(Modifier::REVERSED)
     }
 }

@@ -13,8 +13,7 @@ use ratatui::style::Style;
 
 use super::{App, Asked, Stage, figures};
 use crate::conversation::shown;
-use crate::flow::{Flow, Look, fit};
-use crate::theme::Theme;
+use crate::flow::{Flow, fit};
 
 /// Rows of the composer at most; a longer text scrolls in it.
 const COMPOSER_ROWS_MAX: usize = 10;
@@ -109,9 +108,9 @@ impl App {
             }
         };
         let is_command = matches!(approval.what, ApprovalAsk::Command { .. });
-        let mut rows = wrapped(&question, width, self.theme.waiting, &self.theme);
-        rows.extend(wrapped(&format!("{}\n", reveal(&approval.why)), width, self.theme.quiet, &self.theme));
-        rows.extend(always.iter().flat_map(|always| wrapped(always, width, self.theme.quiet, &self.theme)));
+        let mut rows = wrapped(&question, width, self.theme.waiting);
+        rows.extend(wrapped(&format!("{}\n", reveal(&approval.why)), width, self.theme.quiet));
+        rows.extend(always.iter().flat_map(|always| wrapped(always, width, self.theme.quiet)));
         if self.asked.ask != Some(ask) {
             self.asked = Asked { ask: Some(ask), ..Asked::default() };
         }
@@ -191,9 +190,9 @@ fn left_of(area: Rect, taken: u16) -> usize {
     usize::from(area.height.saturating_sub(taken + 1))
 }
 
-fn wrapped(text: &str, width: usize, style: Style, theme: &Theme) -> Vec<Line<'static>> {
-    let mut flow = Flow::new(width, Look::Even(style));
-    flow.push(text, theme);
+fn wrapped(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+    let mut flow = Flow::new(width, style);
+    flow.push(text);
     flow.rows().to_vec()
 }
 

@@ -115,7 +115,7 @@ fn a_turn_with_a_growing_diff() {
             "",
             "› make it total",
             "",
-            "  I change `a`.",
+            "  I change a.",
             "",
             "editing src/a.rs +1 -1",
             "  @@ -1,1 +1,2 @@",

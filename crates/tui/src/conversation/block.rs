@@ -9,7 +9,8 @@ use ratatui::text::{Line, Span};
 
 use super::diff::DiffRows;
 use super::table;
-use crate::flow::{Flow, Look, fit};
+use crate::flow::{Flow, fit};
+use crate::markdown::Markdown;
 use crate::theme::Theme;
 
 /// Bytes of a command's output that are kept; what came before is left out, and said to be.
@@ -44,7 +45,7 @@ impl Block {
 
     fn row_count(&self) -> usize {
         match self {
-            Block::Words(words) => words.flow.as_ref().map_or(0, |flow| flow.rows().len()),
+            Block::Words(words) => words.rows().len(),
             Block::Edit(edit) => 1 + edit.diff.as_ref().map_or(0, |diff| diff.rows().len()) + edit.note.len(),
             Block::Tool(tool) => tool.rows.len(),
             Block::Candidates(candidates) => candidates.rows().len(),
@@ -56,8 +57,7 @@ impl Block {
         match self {
             Block::Words(words) => {
                 let sign = if row == 0 { words.voice.sign() } else { "  " };
-                let found = words.flow.as_ref().and_then(|flow| flow.rows().get(row));
-                (Span::styled(sign, words.sign_style), found)
+                (Span::styled(sign, words.sign_style), words.rows().get(row))
             }
             Block::Edit(edit) => (Span::raw(if row == 0 { "" } else { "  " }), edit.row(row)),
             Block::Tool(tool) => (Span::raw(if row == 0 { "" } else { "  " }), tool.rows.get(row)),
@@ -92,12 +92,12 @@ impl Voice {
         }
     }
 
-    fn look(self, theme: &Theme) -> Look {
+    fn style(self, theme: &Theme) -> Style {
         match self {
-            Voice::Asked | Voice::Steer => Look::Even(theme.asked),
-            Voice::Answer => Look::Prose,
-            Voice::Notice => Look::Even(theme.quiet),
-            Voice::Trouble => Look::Even(theme.bad),
+            Voice::Asked | Voice::Steer => theme.asked,
+            Voice::Answer => theme.answer,
+            Voice::Notice => theme.quiet,
+            Voice::Trouble => theme.bad,
         }
     }
 }
@@ -108,16 +108,48 @@ pub struct Words {
     /// Who says them.
     pub voice: Voice,
     text: String,
-    flow: Option<Flow>,
-    /// Bytes of the text that the flow has.
-    flowed: usize,
+    laid: Option<Laid>,
+    /// Bytes of the text that are laid out.
+    laid_bytes: usize,
     sign_style: Style,
+}
+
+/// Words as they are drawn.
+#[derive(Debug)]
+enum Laid {
+    /// All alike.
+    Flow(Flow),
+    /// As the Markdown that models write.
+    Markdown(Markdown),
+}
+
+impl Laid {
+    fn new(voice: Voice, width: usize, theme: &Theme) -> Laid {
+        match voice {
+            Voice::Answer => Laid::Markdown(Markdown::new(width)),
+            voice => Laid::Flow(Flow::new(width, voice.style(theme))),
+        }
+    }
+
+    fn width(&self) -> usize {
+        match self {
+            Laid::Flow(flow) => flow.width(),
+            Laid::Markdown(markdown) => markdown.width(),
+        }
+    }
+
+    fn push(&mut self, text: &str, theme: &Theme) {
+        match self {
+            Laid::Flow(flow) => flow.push(text),
+            Laid::Markdown(markdown) => markdown.push(text, theme),
+        }
+    }
 }
 
 impl Words {
     /// Words that may still grow.
     pub fn new(voice: Voice, text: impl Into<String>) -> Words {
-        Words { voice, text: text.into(), flow: None, flowed: 0, sign_style: Style::new() }
+        Words { voice, text: text.into(), laid: None, laid_bytes: 0, sign_style: Style::new() }
     }
 
     /// All of them.
@@ -135,19 +167,30 @@ impl Words {
         *self = Words::new(self.voice, text);
     }
 
+    /// The rows as last laid out, without empty ones at the end.
+    fn rows(&self) -> &[Line<'static>] {
+        let rows = match &self.laid {
+            Some(Laid::Flow(flow)) => flow.rows(),
+            Some(Laid::Markdown(markdown)) => markdown.rows(),
+            None => &[],
+        };
+        let empty = |row: &&Line<'_>| row.spans.iter().all(|span| span.content.trim().is_empty());
+        &rows[..rows.len() - rows.iter().rev().take_while(empty).count()]
+    }
+
     fn lay_out(&mut self, width: usize, theme: &Theme) {
         let width = width.saturating_sub(2).max(1);
         self.sign_style = if self.voice == Voice::Trouble { theme.bad } else { theme.asked };
-        let flow = match &mut self.flow {
-            Some(flow) if flow.width() == width => flow,
+        let laid = match &mut self.laid {
+            Some(laid) if laid.width() == width => laid,
             other => {
-                self.flowed = 0;
-                other.insert(Flow::new(width, self.voice.look(theme)))
+                self.laid_bytes = 0;
+                other.insert(Laid::new(self.voice, width, theme))
             }
         };
-        if self.flowed < self.text.len() {
-            flow.push(&self.text[self.flowed..], theme);
-            self.flowed = self.text.len();
+        if self.laid_bytes < self.text.len() {
+            laid.push(&self.text[self.laid_bytes..], theme);
+            self.laid_bytes = self.text.len();
         }
     }
 }
@@ -227,8 +270,8 @@ impl Edit {
         ]);
         self.note.clear();
         if let EditState::Failed(why) = &self.state {
-            let mut flow = Flow::new(inner, Look::Even(theme.bad));
-            flow.push(why, theme);
+            let mut flow = Flow::new(inner, theme.bad);
+            flow.push(why);
             self.note = flow.rows().to_vec();
         }
     }

@@ -1,14 +1,16 @@
-//! The rows of a change that grows.
+//! The rows of a change that grows, with the words that changed marked.
 //!
 //! The partner sends the whole diff each time. Most of it is what was sent before, so lines are compared (a memory
-//! comparison) and only those that differ are laid out again.
+//! comparison) and only those that differ, or whose counterpart differs, are laid out again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-use crate::flow::{Flow, Look};
+use super::words::changed_words;
+use crate::flow::{Styled, wrap};
 use crate::theme::Theme;
 
 /// A diff and its rows at one width.
@@ -18,6 +20,8 @@ pub struct DiffRows {
     width: usize,
     /// The first row of each line.
     starts: Vec<usize>,
+    /// The line that each line was compared with.
+    partners: Vec<Option<usize>>,
     rows: Vec<Line<'static>>,
     /// Lines laid out so far, which is what a frame costs.
     laid_out: usize,
@@ -26,7 +30,14 @@ pub struct DiffRows {
 impl DiffRows {
     /// An empty diff.
     pub fn new(width: usize) -> DiffRows {
-        DiffRows { text: "".into(), width: width.max(1), starts: Vec::new(), rows: Vec::new(), laid_out: 0 }
+        DiffRows {
+            text: "".into(),
+            width: width.max(1),
+            starts: Vec::new(),
+            partners: Vec::new(),
+            rows: Vec::new(),
+            laid_out: 0,
+        }
     }
 
     /// The diff as it was sent.
@@ -51,39 +62,79 @@ impl DiffRows {
     /// Takes the diff as it is now.
     pub fn set(&mut self, new: Arc<str>, theme: &Theme) {
         let old = std::mem::replace(&mut self.text, new.clone());
-        let mut before = old.lines();
-        for (number, line) in new.lines().enumerate() {
-            let same = before.next() == Some(line);
+        let before: Vec<&str> = old.lines().collect();
+        let lines: Vec<&str> = new.lines().collect();
+        let partners = partners(&lines);
+        let old_partners = std::mem::take(&mut self.partners);
+        for (number, line) in lines.iter().enumerate() {
+            let partner = partners[number].map(|at| lines[at]);
+            let old_partner = old_partners.get(number).copied().flatten().and_then(|at| before.get(at)).copied();
+            let same = before.get(number) == Some(line) && partner == old_partner;
             if !(same && number < self.starts.len()) {
-                self.lay_out(number, line, theme);
+                self.lay_out(number, line, partner, theme);
             }
         }
-        let count = new.lines().count();
-        if count < self.starts.len() {
-            self.rows.truncate(self.starts[count]);
-            self.starts.truncate(count);
+        self.partners = partners;
+        if lines.len() < self.starts.len() {
+            self.rows.truncate(self.starts[lines.len()]);
+            self.starts.truncate(lines.len());
         }
     }
 
     /// Lays out one line. If it takes as many rows as before, such as a hunk's header whose count grew, the lines after it
     /// stay; else they are laid out again when their turn comes.
-    fn lay_out(&mut self, number: usize, line: &str, theme: &Theme) {
+    fn lay_out(&mut self, number: usize, line: &str, partner: Option<&str>, theme: &Theme) {
         self.laid_out += 1;
-        let mut flow = Flow::new(self.width, Look::Even(style(line, theme)));
-        flow.push(line, theme);
-        let new = if flow.rows().is_empty() { &[Line::default()][..] } else { flow.rows() };
+        let new = wrap(&styled(line, partner, theme), &[], &[], self.width);
         if let Some(&start) = self.starts.get(number) {
             let end = self.starts.get(number + 1).copied().unwrap_or(self.rows.len());
             if end - start == new.len() {
-                self.rows[start..end].clone_from_slice(new);
+                self.rows[start..end].clone_from_slice(&new);
                 return;
             }
             self.rows.truncate(start);
             self.starts.truncate(number);
         }
         self.starts.push(self.rows.len());
-        self.rows.extend_from_slice(new);
+        self.rows.extend(new);
     }
+}
+
+/// The line that a removed line became, and the other way round: the first removed one with the first added one behind
+/// it, and so on, in each run of changed lines.
+fn partners(lines: &[&str]) -> Vec<Option<usize>> {
+    let mut partners = vec![None; lines.len()];
+    let run = |from: usize, sign: &str| -> Range<usize> {
+        let length = lines[from..].iter().take_while(|line| line.starts_with(sign)).count();
+        from..from + length
+    };
+    let mut at = 0;
+    while at < lines.len() {
+        let removed = run(at, "-");
+        let added = run(removed.end, "+");
+        for (old, new) in removed.zip(added.clone()) {
+            partners[old] = Some(new);
+            partners[new] = Some(old);
+        }
+        at = added.end.max(at + 1);
+    }
+    partners
+}
+
+/// A line in its colours. What its counterpart does not have is marked.
+fn styled(line: &str, partner: Option<&str>, theme: &Theme) -> Vec<Styled> {
+    let style = style(line, theme);
+    let Some(partner) = partner else { return vec![(line.to_owned(), style)] };
+    let (sign, text) = line.split_at(1);
+    let mut spans = vec![(sign.to_owned(), style)];
+    let mut from = 0;
+    for marked in changed_words(text, &partner[1..]) {
+        spans.push((text[from..marked.start].to_owned(), style));
+        spans.push((text[marked.clone()].to_owned(), Theme::marked(style)));
+        from = marked.end;
+    }
+    spans.push((text[from..].to_owned(), style));
+    spans
 }
 
 /// The colour of a line of a unified diff.
@@ -99,6 +150,8 @@ fn style(line: &str, theme: &Theme) -> Style {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::style::Modifier;
+
     use super::*;
 
     fn text(rows: &DiffRows) -> Vec<String> {
@@ -126,6 +179,9 @@ mod tests {
         let theme = Theme::new(true);
         let diffs = [
             "@@ -1 +1 @@\n-a\n+b\n",
+            "@@ -1 +1 @@\n-a b\n-c d\n+a x\n",
+            "@@ -1 +1 @@\n-a b\n-c d\n+a x\n+c y\n",
+            "@@ -1 +1 @@\n-a b\n-c d\n+a z\n+c y\n",
             "@@ -1 +1 @@\n+a line that is too long for one row\n+b\n",
             "@@ -1 +1 @@\n+short\n+b\n c\n",
             "",
@@ -137,6 +193,21 @@ mod tests {
             let mut fresh = DiffRows::new(12);
             fresh.set(diff.into(), &theme);
             assert_eq!(text(&grown), text(&fresh));
+            assert_eq!(grown.rows(), fresh.rows());
         }
+    }
+
+    #[test]
+    fn the_words_that_changed_are_marked() {
+        let mut rows = DiffRows::new(60);
+        rows.set("@@ -1 +1 @@\n-    return sum(prices)\n+    return sum(prices) * 2\n x\n".into(), &Theme::new(true));
+        let marked: Vec<String> = rows
+            .rows()
+            .iter()
+            .flat_map(|row| row.spans.iter())
+            .filter(|span| span.style.add_modifier.contains(Modifier::REVERSED))
+            .map(|span| span.content.to_string())
+            .collect();
+        assert_eq!(marked, [" * 2"]);
     }
 }

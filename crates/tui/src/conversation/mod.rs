@@ -6,6 +6,7 @@
 mod block;
 mod diff;
 mod table;
+mod words;
 
 use std::collections::VecDeque;
 
