@@ -1,27 +1,17 @@
-//! Byte-pair merging: a word of bytes becomes the tokens a model knows.
-//!
-//! Always the pair of neighbours with the lowest rank is merged, the leftmost of equals first, until none is left.
-//! Short words do that by looking at all pairs each time, which is fastest up to some dozens of bytes; long ones
-//! (base64, minified code, an attack) use a heap, so a word of n bytes costs n log n.
+//! Byte-pair encoding: a word of bytes becomes the tokens a model knows.
 //!
 //! Two things keep ordinary text fast: a word that is a token is looked up whole, and whether merging would really give
 //! that token (a vocabulary may hold tokens that merging never reaches) is found out once per token and remembered.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use model::gguf::StringArray;
 
 use crate::alphabet;
+use crate::merge::{self, NO_MERGE, Scratch};
 use crate::table::{Merge, MergeTable, WordTable};
 use crate::vocabulary::Vocabulary;
-
-/// Longest word, in bytes, that is merged without a heap.
-const LINEAR_BYTES_MAX: usize = 64;
-
-/// No pair here.
-const NO_MERGE: Merge = Merge { rank: u32::MAX, id: u32::MAX };
 
 /// What is known about a token as a whole word.
 const UNTRIED: u8 = 0;
@@ -41,16 +31,6 @@ pub(crate) struct Bpe {
     whole: Box<[AtomicU8]>,
     /// Take a word that is a token without merging (Llama 3).
     ignore_merges: bool,
-}
-
-/// Memory that is reused from word to word.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    symbols: Vec<u32>,
-    merges: Vec<Merge>,
-    previous: Vec<usize>,
-    next: Vec<usize>,
-    heap: BinaryHeap<Reverse<(u32, usize)>>,
 }
 
 impl Bpe {
@@ -107,11 +87,7 @@ impl Bpe {
     fn merge(&self, word: &[u8], scratch: &mut Scratch, ids: &mut Vec<u32>) {
         scratch.symbols.clear();
         scratch.symbols.extend(word.iter().map(|&byte| self.bytes[byte as usize]));
-        if word.len() <= LINEAR_BYTES_MAX {
-            self.merge_linear(scratch);
-        } else {
-            self.merge_heap(scratch);
-        }
+        merge::all(scratch, |left, right| self.pair(left, right));
         let made_up_start = self.whole.len();
         for &symbol in &scratch.symbols {
             match (symbol as usize).checked_sub(made_up_start) {
@@ -124,85 +100,6 @@ impl Bpe {
     #[inline]
     fn pair(&self, left: u32, right: u32) -> Merge {
         self.merges.get(left, right).unwrap_or(NO_MERGE)
-    }
-
-    /// `merges[i]` is what `symbols[i]` and `symbols[i + 1]` become.
-    fn merge_linear(&self, scratch: &mut Scratch) {
-        let Scratch { symbols, merges, .. } = scratch;
-        merges.clear();
-        merges.extend(symbols.windows(2).map(|pair| self.pair(pair[0], pair[1])));
-        loop {
-            let mut best = (u32::MAX, 0);
-            for (index, merge) in merges.iter().enumerate() {
-                if merge.rank < best.0 {
-                    best = (merge.rank, index);
-                }
-            }
-            let (rank, at) = best;
-            if rank == u32::MAX {
-                return;
-            }
-            symbols[at] = merges[at].id;
-            symbols.remove(at + 1);
-            merges.remove(at);
-            if at > 0 {
-                merges[at - 1] = self.pair(symbols[at - 1], symbols[at]);
-            }
-            if at < merges.len() {
-                merges[at] = self.pair(symbols[at], symbols[at + 1]);
-            }
-        }
-    }
-
-    /// The same with a heap of (rank, position). An entry counts only while the pair at its position still has its
-    /// rank, which identifies the pair; symbols that were merged away have no pair.
-    fn merge_heap(&self, scratch: &mut Scratch) {
-        let Scratch { symbols, merges, previous, next, heap } = scratch;
-        let count = symbols.len();
-        previous.clear();
-        previous.extend((0..count).map(|index| index.wrapping_sub(1)));
-        next.clear();
-        next.extend(1..=count);
-        merges.clear();
-        merges.resize(count, NO_MERGE);
-        heap.clear();
-        for at in 0..count - 1 {
-            set_pair(merges, heap, at, self.pair(symbols[at], symbols[at + 1]));
-        }
-        while let Some(Reverse((rank, at))) = heap.pop() {
-            if merges[at].rank != rank {
-                continue;
-            }
-            let gone = next[at];
-            let after = next[gone];
-            symbols[at] = merges[at].id;
-            merges[gone] = NO_MERGE;
-            next[at] = after;
-            let right = if after < count { self.pair(symbols[at], symbols[after]) } else { NO_MERGE };
-            set_pair(merges, heap, at, right);
-            if after < count {
-                previous[after] = at;
-            }
-            let before = previous[at];
-            if before < count {
-                set_pair(merges, heap, before, self.pair(symbols[before], symbols[at]));
-            }
-        }
-        let mut at = 0;
-        let mut kept = 0;
-        while at < count {
-            symbols[kept] = symbols[at];
-            kept += 1;
-            at = next[at];
-        }
-        symbols.truncate(kept);
-    }
-}
-
-fn set_pair(merges: &mut [Merge], heap: &mut BinaryHeap<Reverse<(u32, usize)>>, at: usize, merge: Merge) {
-    merges[at] = merge;
-    if merge != NO_MERGE {
-        heap.push(Reverse((merge.rank, at)));
     }
 }
 

@@ -15,7 +15,7 @@ pub enum TextError {
     #[error(transparent)]
     Metadata(#[from] GgufError),
     /// The file has another kind of tokeniser.
-    #[error("tokeniser \"{found}\" is not supported (\"gpt2\", byte-level BPE, is); choose another model")]
+    #[error("tokeniser \"{found}\" is not supported; choose a model with \"gpt2\", \"llama\" or \"gemma4\"")]
     TokenizerModel {
         /// `tokenizer.ggml.model` of the file.
         found: String,

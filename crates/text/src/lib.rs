@@ -34,6 +34,8 @@ mod tokenizer;
 mod words;
 
 mod bpe;
+mod merge;
+mod pieces;
 mod special;
 mod table;
 

@@ -7,8 +7,17 @@ use std::collections::HashMap;
 use model::gguf::StringArray;
 
 /// End of a turn.
-pub(crate) const END_OF_TURN: [&str; 8] =
-    ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "[EOT]"];
+pub(crate) const END_OF_TURN: [&str; 9] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "[EOT]",
+];
 /// Start of the text before a gap.
 pub(crate) const FIM_PREFIX: [&str; 7] =
     ["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "<|code_prefix|>", "<|prefix|>"];
@@ -25,7 +34,7 @@ pub(crate) const FIM_REPO: [&str; 5] = ["<|fim_repo|>", "<|repo_name|>", "<fim-r
 /// Between files.
 pub(crate) const FIM_SEPARATOR: [&str; 1] = ["<|file_sep|>"];
 /// Tokens after which an answer is over.
-pub(crate) const STOPS: [&str; 17] = [
+pub(crate) const STOPS: [&str; 21] = [
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -43,7 +52,17 @@ pub(crate) const STOPS: [&str; 17] = [
     "<|end_of_text|>",
     "<end_of_utterance>",
     "<eos>",
+    "<turn|>",
+    // The model asks for the result of the call it has just made.
+    "<|tool_response>",
+    // GLM ends its answers with the mark of whoever speaks next.
+    "<|user|>",
+    "<|observation|>",
 ];
+/// A model that has both of these ends its answers with them, and only messages with [`MESSAGE_END`].
+pub(crate) const ANSWER_ENDS: [&str; 2] = ["<|return|>", "<|call|>"];
+/// Ends a message, after which the same answer may go on with another one.
+pub(crate) const MESSAGE_END: &str = "<|end|>";
 
 /// Ids of the tokens that have one of the names above.
 pub(crate) struct Index(HashMap<&'static str, u32>);

@@ -1,15 +1,17 @@
 //! Text to token ids.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use model::gguf::{Gguf, Metadata};
+use model::gguf::{Array, Gguf, Metadata};
 
-use crate::bpe::{Bpe, Scratch};
+use crate::bpe::Bpe;
 use crate::error::TextError;
+use crate::merge::Scratch;
+use crate::pieces::{self, Pieces};
 use crate::special::{Piece, SpecialTokens};
 use crate::unicode::sanitize;
-use crate::vocabulary::{TokenKind, Vocabulary};
-use crate::words::PreTokenizer;
+use crate::vocabulary::{TokenKind, TokenizerModel, Vocabulary};
 
 /// What to make of text that looks like a control token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,17 +23,28 @@ pub enum Special {
     Plain,
 }
 
-/// A byte-level BPE tokeniser. Share it between threads; encoding needs no lock.
+/// A BPE tokeniser, of bytes or of characters. Share it between threads; encoding needs no lock.
 ///
 /// Bytes that are no UTF-8 are encoded as U+FFFD each, like llama.cpp does; all other text survives a round trip.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Arc<Vocabulary>,
-    bpe: Bpe,
+    words: Words,
     parse: SpecialTokens,
     plain: SpecialTokens,
     /// Those that [`Special::Plain`] does not match.
     control: SpecialTokens,
+}
+
+/// How a word becomes tokens.
+#[derive(Debug)]
+enum Words {
+    Bytes(Box<Bpe>),
+    Characters {
+        pieces: Pieces,
+        /// A text begins with a space, at its start and behind a special token.
+        space_first: bool,
+    },
 }
 
 impl Tokenizer {
@@ -44,14 +57,30 @@ impl Tokenizer {
     pub fn from_metadata(metadata: &Metadata) -> Result<Tokenizer, TextError> {
         let vocabulary = Vocabulary::from_metadata(metadata)?;
         let texts = metadata.strings("tokenizer.ggml.tokens")?;
-        let merges = metadata.strings("tokenizer.ggml.merges")?;
-        // Every merge may need three ids that are no tokens, every byte one.
-        if u32::try_from(vocabulary.len() + 3 * merges.len() + 256).is_err() {
-            return Err(TextError::Vocabulary(format!("{} merges", merges.len())));
-        }
-        let ignore_merges = vocabulary.pre_tokenizer() == PreTokenizer::Llama3;
+        let merges = || metadata.strings("tokenizer.ggml.merges");
+        let words = match vocabulary.model() {
+            TokenizerModel::Bytes => {
+                let merges = merges()?;
+                // Every merge may need three ids that are no tokens, every byte one.
+                if u32::try_from(vocabulary.len() + 3 * merges.len() + 256).is_err() {
+                    return Err(TextError::Vocabulary(format!("{} merges", merges.len())));
+                }
+                let whole = vocabulary.pre_tokenizer().takes_words_whole();
+                Words::Bytes(Box::new(Bpe::new(&vocabulary, texts, merges, whole)))
+            }
+            TokenizerModel::Merges => {
+                Words::Characters { pieces: Pieces::from_merges(&vocabulary, merges()?)?, space_first: false }
+            }
+            TokenizerModel::Scores => {
+                let scores: &Array = metadata
+                    .optional("tokenizer.ggml.scores")?
+                    .ok_or_else(|| TextError::Vocabulary("no scores for its tokens".to_string()))?;
+                let space_first = metadata.optional("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+                Words::Characters { pieces: Pieces::from_scores(&vocabulary, scores)?, space_first }
+            }
+        };
         Ok(Tokenizer {
-            bpe: Bpe::new(&vocabulary, texts, merges, ignore_merges),
+            words,
             parse: SpecialTokens::new(&vocabulary, &[TokenKind::Control, TokenKind::UserDefined, TokenKind::Unknown]),
             plain: SpecialTokens::new(&vocabulary, &[TokenKind::UserDefined]),
             control: SpecialTokens::new(&vocabulary, &[TokenKind::Control, TokenKind::Unknown]),
@@ -88,9 +117,14 @@ impl Tokenizer {
             match piece {
                 Piece::Token(id) => ids.push(id),
                 Piece::Text(text) => {
-                    let text = sanitize(text);
+                    let text = self.normal(text);
                     for word in self.vocabulary.pre_tokenizer().words(&text) {
-                        self.bpe.encode(&self.vocabulary, word, &mut scratch, ids);
+                        match &self.words {
+                            Words::Bytes(bpe) => bpe.encode(&self.vocabulary, word, &mut scratch, ids),
+                            Words::Characters { pieces, .. } => {
+                                pieces.encode(&self.vocabulary, word, &mut scratch, ids);
+                            }
+                        }
                         if ids.len() > tokens_max {
                             return false;
                         }
@@ -99,6 +133,19 @@ impl Tokenizer {
             }
         }
         ids.len() <= tokens_max
+    }
+
+    /// A text as its words are cut: well-formed, and with the spaces that a vocabulary of characters asks for.
+    fn normal<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
+        let text = sanitize(text);
+        match &self.words {
+            Words::Bytes(_) => text,
+            Words::Characters { space_first, .. } => {
+                let marked = text.windows(pieces::SPACE.len()).any(|window| window == pieces::SPACE.as_bytes());
+                let text = if marked { Cow::Owned(pieces::spaced(&text)) } else { text };
+                if *space_first { Cow::Owned([b" ", &text[..]].concat()) } else { text }
+            }
+        }
     }
 
     /// Cuts a text at the tokens that [`Special::Parse`] finds in it.

@@ -4,6 +4,7 @@ use model::gguf::{Array, Gguf, Metadata, StringArray};
 
 use crate::alphabet;
 use crate::error::TextError;
+use crate::pieces;
 use crate::special_names as names;
 use crate::words::PreTokenizer;
 
@@ -22,6 +23,28 @@ pub enum TokenKind {
     Unused,
     /// One raw byte, written `<0x0A>`.
     Byte,
+}
+
+/// What the tokens of a file are made of: its `tokenizer.ggml.model`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenizerModel {
+    /// `gpt2`: bytes, merged by a list.
+    Bytes,
+    /// `gemma4`: characters, merged by a list.
+    Merges,
+    /// `llama`: characters, merged by the scores of the tokens, as SentencePiece does.
+    Scores,
+}
+
+impl TokenizerModel {
+    fn from_metadata(metadata: &Metadata) -> Result<TokenizerModel, TextError> {
+        match metadata.str("tokenizer.ggml.model")? {
+            "gpt2" => Ok(TokenizerModel::Bytes),
+            "gemma4" => Ok(TokenizerModel::Merges),
+            "llama" => Ok(TokenizerModel::Scores),
+            other => Err(TextError::TokenizerModel { found: other.to_string() }),
+        }
+    }
 }
 
 /// Ids with a meaning, where the model has them.
@@ -62,6 +85,7 @@ pub struct Vocabulary {
     special: SpecialIds,
     /// Tokens after which an answer is over, sorted.
     stops: Vec<u32>,
+    model: TokenizerModel,
     pre: PreTokenizer,
     add_bos: bool,
     chat_template: Option<String>,
@@ -75,14 +99,15 @@ impl Vocabulary {
 
     /// Reads the `tokenizer.*` keys. A file that names no pre-tokeniser is taken for GPT-2's, as old files are.
     pub fn from_metadata(metadata: &Metadata) -> Result<Vocabulary, TextError> {
-        let model = metadata.str("tokenizer.ggml.model")?;
-        if model != "gpt2" {
-            return Err(TextError::TokenizerModel { found: model.to_string() });
-        }
-        let pre = pre_tokenizer(metadata)?;
+        let model = TokenizerModel::from_metadata(metadata)?;
+        let pre = match model {
+            TokenizerModel::Bytes => pre_tokenizer(metadata)?,
+            TokenizerModel::Merges => PreTokenizer::Gemma4,
+            TokenizerModel::Scores => PreTokenizer::Whole,
+        };
         let texts = metadata.strings("tokenizer.ggml.tokens")?;
         let kinds = kinds(metadata, texts.len())?;
-        let (bytes, ends) = token_bytes(texts, &kinds)?;
+        let (bytes, ends) = token_bytes(texts, &kinds, model)?;
         let add_bos = metadata.optional("tokenizer.ggml.add_bos_token")?;
         let mut vocabulary = Vocabulary {
             bytes,
@@ -90,8 +115,9 @@ impl Vocabulary {
             kinds,
             special: SpecialIds::default(),
             stops: Vec::new(),
+            model,
             pre,
-            add_bos: add_bos.unwrap_or(pre == PreTokenizer::Llama3),
+            add_bos: add_bos.unwrap_or(pre.starts_with_bos()),
             chat_template: metadata.optional::<&str>("tokenizer.chat_template")?.map(str::to_string),
         };
         vocabulary.find_special(metadata, &names::Index::new(texts))?;
@@ -154,6 +180,11 @@ impl Vocabulary {
             .filter(|&id| matches!(self.kind(id), TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown))
     }
 
+    /// What the tokens are made of.
+    pub(crate) fn model(&self) -> TokenizerModel {
+        self.model
+    }
+
     /// How texts are cut into words.
     pub fn pre_tokenizer(&self) -> PreTokenizer {
         self.pre
@@ -204,6 +235,10 @@ impl Vocabulary {
         }
         let found = [special.eos, special.eot, special.fim_pad, special.fim_repo, special.fim_separator];
         self.stops = by_name.into_iter().chain(found.into_iter().flatten()).collect();
+        if names::ANSWER_ENDS.iter().all(|name| index.get(name).is_some()) {
+            let message_end = index.get(names::MESSAGE_END);
+            self.stops.retain(|&id| Some(id) != message_end);
+        }
         self.stops.sort_unstable();
         self.stops.dedup();
         self.special = special;
@@ -238,15 +273,22 @@ fn kinds(metadata: &Metadata, count: usize) -> Result<Vec<TokenKind>, TextError>
         .collect())
 }
 
-/// Turns the texts of the file into the bytes they stand for. Only ordinary tokens use the byte alphabet.
-fn token_bytes(texts: &StringArray, kinds: &[TokenKind]) -> Result<(Vec<u8>, Vec<u32>), TextError> {
+/// Turns the texts of the file into the bytes they stand for. Only ordinary tokens use the byte alphabet, or another
+/// character for a space.
+fn token_bytes(
+    texts: &StringArray,
+    kinds: &[TokenKind],
+    model: TokenizerModel,
+) -> Result<(Vec<u8>, Vec<u32>), TextError> {
     if u32::try_from(texts.len()).is_err() {
         return Err(TextError::Vocabulary(format!("{} tokens", texts.len())));
     }
     let mut bytes = Vec::with_capacity(texts.byte_count());
     let mut ends = Vec::with_capacity(texts.len());
     for (text, kind) in texts.iter().zip(kinds) {
+        let spaces = model != TokenizerModel::Bytes;
         match kind {
+            TokenKind::Normal | TokenKind::UserDefined if spaces => bytes.extend(pieces::spaced(text)),
             TokenKind::Normal if alphabet::decode(text, &mut bytes) => {}
             TokenKind::Byte if raw_byte(text).is_some() => bytes.extend(raw_byte(text)),
             _ => bytes.extend_from_slice(text),

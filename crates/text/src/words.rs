@@ -1,9 +1,11 @@
 //! Pre-tokenisers: where a text is cut into words before merging.
 //!
-//! Each is a hand-written machine for one regular expression, equal to the one llama.cpp runs for the same name (the
-//! golden test compares the ids). Words never overlap, never are empty, and together they are the whole text.
+//! Each is a hand-written machine for one regular expression: the one in the model's own `tokenizer.json`, and where that
+//! agrees with it the one llama.cpp runs for the same name (the golden tests compare the words and the ids). For letters
+//! beyond ASCII llama.cpp runs another expression for `gpt-4o` and `tekken`; Flint follows what the model was trained
+//! with. Words never overlap, never are empty, and together they are the whole text.
 
-use crate::unicode::{Class, class_at};
+use crate::unicode::{Case, Class, case_at, class_at};
 
 /// The ways to cut a text, named by families that share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +18,24 @@ pub enum PreTokenizer {
     Qwen2,
     /// As [`PreTokenizer::Qwen2`], with `\p{N}{1,3}` for numbers.
     Llama3,
+    /// The words of [`PreTokenizer::Llama3`]; a word that is a token is merged like any other.
+    Glm4,
+    /// As [`PreTokenizer::Qwen2`], with `[\p{L}\p{M}]+` for letters and `[^\s\p{L}\p{M}\p{N}]+` for the rest.
+    Qwen35,
+    /// `P?U*L+C?|P?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` with `P` =
+    /// `[^\r\n\p{L}\p{N}]`, `U` = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, `L` = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]` and `C` =
+    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+    Gpt4o,
+    /// As [`PreTokenizer::Gpt4o`], without `C` and with `\p{N}` for numbers.
+    Tekken,
+    /// `[^\n]+|\n+`
+    Gemma4,
+    /// The whole text is one word.
+    Whole,
 }
 
 /// The names that `tokenizer.ggml.pre` may have, with what they stand for.
-const NAMES: [(&str, PreTokenizer); 12] = [
+const NAMES: [(&str, PreTokenizer); 19] = [
     ("gpt-2", PreTokenizer::Gpt2),
     ("olmo", PreTokenizer::Gpt2),
     ("smollm", PreTokenizer::Smollm),
@@ -32,6 +48,13 @@ const NAMES: [(&str, PreTokenizer); 12] = [
     ("llama3", PreTokenizer::Llama3),
     ("llama-v3", PreTokenizer::Llama3),
     ("falcon3", PreTokenizer::Llama3),
+    ("chatglm-bpe", PreTokenizer::Glm4),
+    ("glm4", PreTokenizer::Glm4),
+    ("qwen35", PreTokenizer::Qwen35),
+    ("gpt-4o", PreTokenizer::Gpt4o),
+    ("llama4", PreTokenizer::Gpt4o),
+    ("tekken", PreTokenizer::Tekken),
+    ("gemma4", PreTokenizer::Gemma4),
 ];
 
 impl PreTokenizer {
@@ -43,6 +66,16 @@ impl PreTokenizer {
     /// All known names, for messages.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|row| row.0)
+    }
+
+    /// Whether a word that is a token is taken without merging.
+    pub(crate) fn takes_words_whole(self) -> bool {
+        matches!(self, PreTokenizer::Llama3 | PreTokenizer::Tekken)
+    }
+
+    /// Whether a prompt starts with the token for the start of a text where the file does not say.
+    pub(crate) fn starts_with_bos(self) -> bool {
+        matches!(self, PreTokenizer::Llama3 | PreTokenizer::Tekken | PreTokenizer::Whole)
     }
 
     /// Cuts a sanitized text into words.
@@ -76,7 +109,12 @@ impl<'a> Iterator for Words<'a> {
         self.at = match self.pre {
             PreTokenizer::Gpt2 | PreTokenizer::Smollm => gpt2_end(segment, start),
             PreTokenizer::Qwen2 => qwen_end(segment, start, 1),
-            PreTokenizer::Llama3 => qwen_end(segment, start, 3),
+            PreTokenizer::Llama3 | PreTokenizer::Glm4 => qwen_end(segment, start, 3),
+            PreTokenizer::Qwen35 => qwen35_end(segment, start),
+            PreTokenizer::Gpt4o => cased_end(segment, start, 3, true),
+            PreTokenizer::Tekken => cased_end(segment, start, 1, false),
+            PreTokenizer::Gemma4 => line_end(segment, start),
+            PreTokenizer::Whole => segment.len(),
         };
         Some(&self.text[start..self.at])
     }
@@ -122,6 +160,11 @@ fn qwen_end(text: &[u8], at: usize, digits_max: usize) -> usize {
         let end = skip(text, run, |class| class == Class::Other);
         return end + text[end..].iter().take_while(|&&byte| matches!(byte, b'\r' | b'\n')).count();
     }
+    line_break_end(text, at)
+}
+
+/// `\s*[\r\n]+|\s+(?!\S)|\s+`
+fn line_break_end(text: &[u8], at: usize) -> usize {
     let spaces_end = skip(text, at, |class| class == Class::Space);
     match text[at..spaces_end].iter().rposition(|&byte| matches!(byte, b'\r' | b'\n')) {
         Some(last_break) => at + last_break + 1,
@@ -129,10 +172,88 @@ fn qwen_end(text: &[u8], at: usize, digits_max: usize) -> usize {
     }
 }
 
+/// The end of the Qwen 3.5 word at `at`.
+fn qwen35_end(text: &[u8], at: usize) -> usize {
+    if let Some(end) = contraction_end(text, at, u8::to_ascii_lowercase) {
+        return end;
+    }
+    let (class, length) = class_at(text, at);
+    if class == Class::Number {
+        return at + length;
+    }
+    let in_word = |at| case_at(text, at).0 != Case::None;
+    let line_break = matches!(text[at], b'\r' | b'\n');
+    if in_word(at) || (!line_break && in_word(at + length)) {
+        return skip_cases(text, at + length, |case| case != Case::None);
+    }
+    let run = if text[at] == b' ' { at + 1 } else { at };
+    let rest_end = skip_at(text, run, |at| class_at(text, at).0 == Class::Other && !in_word(at));
+    if rest_end > run {
+        return rest_end + text[rest_end..].iter().take_while(|&&byte| matches!(byte, b'\r' | b'\n')).count();
+    }
+    line_break_end(text, at)
+}
+
+/// The end of the word at `at` where capitals start words.
+fn cased_end(text: &[u8], at: usize, digits_max: usize, contractions: bool) -> usize {
+    if let Some(end) = cased_letters_end(text, at) {
+        let more = contractions.then(|| contraction_end(text, end, u8::to_ascii_lowercase)).flatten();
+        return more.unwrap_or(end);
+    }
+    if class_at(text, at).0 == Class::Number {
+        return number_end(text, at, digits_max);
+    }
+    let run = if text[at] == b' ' { at + 1 } else { at };
+    let end = skip(text, run, |class| class == Class::Other);
+    if end > run {
+        return end + text[end..].iter().take_while(|&&byte| matches!(byte, b'\r' | b'\n' | b'/')).count();
+    }
+    line_break_end(text, at)
+}
+
+/// `P?U*L+|P?U+L*` of [`PreTokenizer::Gpt4o`], in the order in which a backtracking matcher tries it.
+fn cased_letters_end(text: &[u8], at: usize) -> Option<usize> {
+    let (class, length) = class_at(text, at);
+    let prefix = matches!(class, Class::Other | Class::Space) && !matches!(text[at], b'\r' | b'\n');
+    let starts = [prefix.then_some(at + length), Some(at)];
+    for start in starts.into_iter().flatten() {
+        // All of `U*`, and the last place in it that could be `L` as well.
+        let (mut end, mut last_both) = (start, None);
+        loop {
+            match case_at(text, end) {
+                (Case::Upper, length) => end += length,
+                (Case::Caseless | Case::Mark, length) => {
+                    end += length;
+                    last_both = Some(end);
+                }
+                (Case::Lower, _) => {
+                    return Some(skip_cases(text, end, |case| !matches!(case, Case::None | Case::Upper)));
+                }
+                (Case::None, _) => break,
+            }
+        }
+        if last_both.is_some() {
+            return last_both;
+        }
+    }
+    // Without a letter of `L` there is nothing but capitals.
+    starts.into_iter().flatten().find_map(|start| {
+        let end = skip_cases(text, start, |case| case == Case::Upper);
+        (end > start).then_some(end)
+    })
+}
+
+/// A line without its end, or line ends in a row.
+fn line_end(text: &[u8], at: usize) -> usize {
+    let breaks = text[at] == b'\n';
+    let length = text[at..].iter().position(|&byte| (byte == b'\n') != breaks);
+    length.map_or(text.len(), |length| at + length)
+}
+
 /// `'s|'t|'re|'ve|'m|'ll|'d`, after folding letters as the caller says.
 #[inline]
 fn contraction_end(text: &[u8], at: usize, fold: fn(&u8) -> u8) -> Option<usize> {
-    if text[at] != b'\'' {
+    if text.get(at) != Some(&b'\'') {
         return None;
     }
     let first = fold(text.get(at + 1)?);
@@ -182,8 +303,23 @@ fn skip(text: &[u8], mut at: usize, wanted: impl Fn(Class) -> bool) -> usize {
     }
 }
 
+/// The same for cases.
+fn skip_cases(text: &[u8], at: usize, wanted: impl Fn(Case) -> bool) -> usize {
+    skip_at(text, at, |at| wanted(case_at(text, at).0))
+}
+
+/// The same by position.
+fn skip_at(text: &[u8], mut at: usize, wanted: impl Fn(usize) -> bool) -> usize {
+    while at < text.len() && wanted(at) {
+        at += class_at(text, at).1;
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn check(pre: PreTokenizer, text: &str, words: &[&str]) {
@@ -217,5 +353,34 @@ mod tests {
         check(Qwen2, "12 \n \n  ", &["1", "2", " \n \n", "  "]);
         check(Qwen2, "\tif x", &["\tif", " x"]);
         check(Llama3, "12345 x", &["123", "45", " x"]);
+    }
+
+    /// The words that the expressions of the models' own `tokenizer.json` find, with a real matcher of them.
+    #[test]
+    fn words_are_those_of_the_models_own_expressions() {
+        let read = |text: &'static str| text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let corpus = read(include_str!("../tests/golden/corpus.jsonl"));
+        let made = read(include_str!("../tests/golden/words-corpus.jsonl"));
+        let texts: Vec<String> =
+            corpus.chain(made).filter_map(|line| Some(line["text"].as_str()?.to_owned())).collect();
+        let mut compared = 0;
+        for row in read(include_str!("../tests/golden/words.jsonl")) {
+            let pre = PreTokenizer::from_name(row["pre"].as_str().unwrap()).unwrap();
+            let text = texts[row["text"].as_u64().unwrap() as usize].as_bytes();
+            let found: Vec<usize> = pre.words(text).map(<[u8]>::len).collect();
+            let expected: Vec<usize> =
+                row["bytes"].as_array().unwrap().iter().map(|length| length.as_u64().unwrap() as usize).collect();
+            assert_eq!(found, expected, "{pre:?} {:?}", String::from_utf8_lossy(text));
+            compared += 1;
+        }
+        assert_eq!(compared, texts.len() * 5);
+    }
+
+    #[test]
+    fn capitals_start_words() {
+        use PreTokenizer::{Gpt4o, Tekken};
+        check(Gpt4o, "aB HTTPServer's x/y//", &["a", "B", " HTTPServer's", " x", "/y", "//"]);
+        check(Tekken, "HTTPServer's 12", &["HTTPServer", "'s", " ", "1", "2"]);
+        check(Gpt4o, "中A b", &["中", "A", " b"]);
     }
 }

@@ -1,4 +1,4 @@
-//! What the tokenisers know about characters: three classes, and a forgiving reading of UTF-8.
+//! What the tokenisers know about characters: three classes, the case of letters, and a forgiving reading of UTF-8.
 //!
 //! Both follow llama.cpp, because the ids must be equal. Its reading differs from Rust's: overlong forms and
 //! surrogates are accepted, and every other byte that fits nowhere becomes U+FFFD on its own. [`sanitize`] applies
@@ -25,7 +25,24 @@ pub(crate) enum Class {
     End,
 }
 
-const CODE_POINTS: usize = 0x11_0000;
+/// What some pre-tokenisers know beyond the class: the case of a letter, and marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Case {
+    /// Neither a letter nor a mark.
+    None,
+    /// `\p{Lu}` and `\p{Lt}`.
+    Upper,
+    /// `\p{Ll}`.
+    Lower,
+    /// `\p{Lm}` and `\p{Lo}`.
+    Caseless,
+    /// `\p{M}`.
+    Mark,
+}
+
+/// How many code points there are.
+pub(crate) const CODE_POINTS: usize = 0x11_0000;
 
 /// The class of every code point, one byte each: 1.1 MB, of which a text touches a few pages.
 static CLASSES: LazyLock<Box<[Class]>> = LazyLock::new(|| {
@@ -40,6 +57,48 @@ static CLASSES: LazyLock<Box<[Class]>> = LazyLock::new(|| {
     }
     classes
 });
+
+/// The case of every code point; only files whose pre-tokeniser asks for it make this table.
+static CASES: LazyLock<Box<[Case]>> = LazyLock::new(|| {
+    let mut cases = vec![Case::None; CODE_POINTS].into_boxed_slice();
+    for &(first, last) in &table::LETTERS {
+        for code in first..=last {
+            cases[code as usize] = match char::from_u32(code) {
+                Some(c) if c.is_uppercase() => Case::Upper,
+                Some(c) if c.is_lowercase() => Case::Lower,
+                _ => Case::Caseless,
+            };
+        }
+    }
+    let rest = [
+        (&table::TITLE_CASE[..], Case::Upper),
+        (&table::CASELESS, Case::Caseless),
+        (&table::MARKS, Case::Mark),
+        // A small letter in Unicode 15.1, which later versions changed their mind about.
+        (&[(0x295, 0x295)], Case::Lower),
+    ];
+    for (ranges, case) in rest {
+        for &(first, last) in ranges {
+            cases[first as usize..=last as usize].fill(case);
+        }
+    }
+    cases
+});
+
+/// Case and length of the character at `at`, which is a character boundary of a sanitized text.
+#[inline]
+pub(crate) fn case_at(text: &[u8], at: usize) -> (Case, usize) {
+    match text.get(at) {
+        None => (Case::None, 0),
+        Some(byte) if byte.is_ascii_lowercase() => (Case::Lower, 1),
+        Some(byte) if byte.is_ascii_uppercase() => (Case::Upper, 1),
+        Some(byte) if byte.is_ascii() => (Case::None, 1),
+        Some(_) => {
+            let (code, length) = decode(text, at).unwrap_or((0xfffd, 1));
+            (CASES.get(code as usize).copied().unwrap_or(Case::None), length)
+        }
+    }
+}
 
 /// Class and length of the character at `at`, which is a character boundary of a sanitized text.
 #[inline]
@@ -73,7 +132,7 @@ const ASCII: [Class; 128] = {
 };
 
 /// Code point and length of the sequence at `at`, judged only by its leading bits as llama.cpp does.
-fn decode(text: &[u8], at: usize) -> Option<(u32, usize)> {
+pub(crate) fn decode(text: &[u8], at: usize) -> Option<(u32, usize)> {
     let lead = u32::from(*text.get(at)?);
     let (length, bits) = match lead {
         0x00..=0x7f => return Some((lead, 1)),
@@ -105,7 +164,7 @@ pub(crate) fn sanitize(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Appends a code point. `char` cannot do this: surrogates pass through.
-fn encode(code: u32, out: &mut Vec<u8>) {
+pub(crate) fn encode(code: u32, out: &mut Vec<u8>) {
     let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
     match code {
         0..=0x7f => out.push(code as u8),
@@ -134,6 +193,19 @@ mod tests {
     fn both_tables_agree_on_ascii() {
         for byte in 0..128 {
             assert_eq!(ASCII[byte], CLASSES[byte], "{byte}");
+        }
+    }
+
+    /// The numbers of Unicode 15.1: a later version of the compiler changes none of them.
+    #[test]
+    fn every_letter_has_its_case() {
+        let count = |wanted| CASES.iter().filter(|&&case| case == wanted).count();
+        assert_eq!(
+            [Case::Upper, Case::Lower, Case::Caseless, Case::Mark].map(count),
+            [1831 + 31, 2233, 397 + 132_234, 1985 + 452 + 13]
+        );
+        for byte in 0..128 {
+            assert_eq!(case_at(&[byte], 0), (CASES[usize::from(byte)], 1), "{byte}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Ids of real vocabularies equal llama.cpp's on a corpus of every script, emoji, white space, special tokens and
 //! broken UTF-8. `golden/README.md` says how the files were made.
 
+use model::gguf::{Array, Value as Meta};
 use serde_json::Value;
+use testkit::gguf::GgufWriter;
 use text::{Special, Tokenizer};
 
 use crate::models;
@@ -53,4 +55,43 @@ fn smollm2_ids() {
 fn qwen_ids() {
     check("qwen2.5-coder-0.5b", include_str!("../golden/qwen2.5-coder.ids.jsonl"));
     check("qwen2.5-coder-1.5b", include_str!("../golden/qwen2.5-coder.ids.jsonl"));
+}
+
+/// A vocabulary of `pieces.json` as a file has it.
+fn pieces(model: &str, made: &Value) -> GgufWriter {
+    let strings = |key: &str| -> Vec<String> {
+        made[key].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let kinds = made["kinds"].as_array().unwrap().iter().map(|kind| kind.as_i64().unwrap() as i32).collect();
+    let writer = GgufWriter::new()
+        .text("tokenizer.ggml.model", model)
+        .strings("tokenizer.ggml.tokens", strings("tokens"))
+        .meta("tokenizer.ggml.token_type", Meta::Array(Array::I32(kinds)))
+        .meta("tokenizer.ggml.add_space_prefix", Meta::Bool(false))
+        .tensor("pad", &[4096], model::gguf::Format::F32, vec![0; 4096 * 4]);
+    match made["scores"].as_array() {
+        Some(scores) => {
+            let scores = scores.iter().map(|score| score.as_f64().unwrap() as f32).collect();
+            writer.meta("tokenizer.ggml.scores", Meta::Array(Array::F32(scores)))
+        }
+        None => writer.strings("tokenizer.ggml.merges", strings("merges")),
+    }
+}
+
+/// The ids of vocabularies of characters equal those of the programs they come from.
+#[test]
+fn ids_of_characters() {
+    let golden: Value = serde_json::from_str(include_str!("../golden/pieces.json")).unwrap();
+    for model in ["llama", "gemma4"] {
+        let tokenizer = Tokenizer::from_gguf(&models::gguf(&pieces(model, &golden[model]))).unwrap();
+        let rows = golden[model]["ids"].as_array().unwrap();
+        for row in rows {
+            let text = row[0].as_str().unwrap();
+            let ids: Vec<u32> = row[1].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+            let found = tokenizer.encode(text, Special::Plain);
+            assert_eq!(found, ids, "{model} {text:?}");
+            assert_eq!(tokenizer.decode(&found), text.as_bytes(), "{model} {text:?}");
+        }
+        println!("{model}: {} texts compared", rows.len());
+    }
 }

@@ -8,7 +8,8 @@ use testkit::gguf::{GgufWriter, real_model};
 use text::Tokenizer;
 
 /// One name for each way to cut words.
-pub const PRE_TOKENIZERS: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
+pub const PRE_TOKENIZERS: [&str; 9] =
+    ["gpt-2", "smollm", "qwen2", "llama-bpe", "glm4", "qwen35", "gpt-4o", "tekken", "gemma4"];
 
 /// A real model by its catalogue name, when it has been fetched.
 pub fn real(name: &str) -> Option<Gguf> {
