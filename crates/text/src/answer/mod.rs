@@ -1,7 +1,7 @@
 //! A model's answer, read while it is written: text, thoughts and tool calls.
 //!
-//! Models are taught one way to write a call and use others. Known here are `<tool_call>` with JSON, JSON in a fence or
-//! bare, lists of such objects, Qwen3-Coder's XML, and the raw input of custom tools. [`AnswerParser`] says that a call
+//! Models are taught one way to write a call and use others. Known here are JSON in `<tool_call>` and tags like it, in a
+//! fence, or bare at the start of a line, lists of such objects, Qwen3-Coder's XML, and the raw input of custom tools. [`AnswerParser`] says that a call
 //! starts as soon as the tool's name and the key of its arguments have been read, and passes arguments on from there.
 //!
 //! Invariants, which tests check:

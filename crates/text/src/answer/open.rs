@@ -9,7 +9,18 @@ use super::ToolName;
 const OPENING_BYTES_MAX: usize = 2048;
 
 /// Languages of a fence that may hold a call.
-const FENCES: [&str; 4] = ["", "json", "tool_call", "xml"];
+const FENCES: [&str; 7] = ["", "json", "tool_call", "tool_calls", "tools", "function_call", "xml"];
+
+/// Tags that models put around calls, and what closes each. Prompts that list the tools in `<tools>` teach small models
+/// to answer in it.
+pub(super) const TAGS: [(&str, &str); 6] = [
+    ("<tool_call>", "</tool_call>"),
+    ("<tool_calls>", "</tool_calls>"),
+    ("<tools>", "</tools>"),
+    ("<tool>", "</tool>"),
+    ("<function_call>", "</function_call>"),
+    ("<function_calls>", "</function_calls>"),
+];
 
 /// Keys that may stand in a call before its arguments.
 const KEYS: [&str; 8] = ["name", "arguments", "parameters", "input", "function", "type", "id", "call_id"];
@@ -28,8 +39,8 @@ pub(super) enum Stop {
 pub(super) struct Wrap {
     /// Backticks of the fence around it; 0 without one.
     pub fence: usize,
-    /// Inside `<tool_call>`.
-    pub tag: bool,
+    /// What closes the tag it is in; `None` outside of any.
+    pub tag: Option<&'static str>,
     /// Inside a JSON array.
     pub array: bool,
 }
@@ -102,7 +113,7 @@ impl Cursor<'_> {
             wrap.fence = self.fence()?;
         }
         if self.peek()? == b'<' {
-            wrap.tag = self.tag("<tool_call>")?;
+            wrap.tag = self.tags()?;
             self.space();
             if self.peek()? == b'<' {
                 if !self.tag("<function=")? {
@@ -224,6 +235,19 @@ impl Cursor<'_> {
         let found = starts_with(&self.bytes[self.at..], tag)?;
         self.at += if found { tag.len() } else { 0 };
         Ok(found)
+    }
+
+    /// Passes over whichever tag for calls comes next, and gives what closes it.
+    fn tags(&mut self) -> Result<Option<&'static str>, Stop> {
+        let mut more = false;
+        for (open, close) in TAGS {
+            match self.tag(open) {
+                Ok(true) => return Ok(Some(close)),
+                Ok(false) => {}
+                Err(_) => more = true,
+            }
+        }
+        if more { Err(Stop::More) } else { Ok(None) }
     }
 
     fn expect(&mut self, byte: u8) -> Result<(), Stop> {

@@ -3,7 +3,7 @@
 mod call;
 
 use super::fence::Fence;
-use super::open::{self, Stop, Wrap, starts_with};
+use super::open::{self, Call, Stop, Wrap, starts_with};
 use super::until::unfinished;
 use super::value::Value;
 use super::xml::{self, Xml};
@@ -11,6 +11,9 @@ use super::{AnswerOptions, Part, Reasoning, ToolKind};
 
 /// White space that is held back at the end of text, in case a call follows. Of a longer run the rest is passed on.
 const SPACE_BYTES_MAX: usize = 64;
+
+/// Longest indent of a line that begins with a call; white space that is held back goes further.
+const INDENT_MAX: usize = 32;
 
 const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
@@ -43,7 +46,7 @@ enum State {
     BeforeThoughts { opened: bool },
     /// In the thoughts.
     Thoughts,
-    /// Where bare JSON may be a call: at the start and behind a call.
+    /// At the start and behind a call, where bare JSON may be a call without arguments.
     Start,
     /// In text.
     Text,
@@ -255,7 +258,7 @@ impl AnswerParser {
     }
 
     fn text(&mut self, text: &str, out: &mut Vec<Part>) -> Step {
-        let candidate = if self.options.tools.is_empty() { None } else { text.find(['<', '`']) };
+        let candidate = if self.options.tools.is_empty() { None } else { self.find_candidate(text) };
         match candidate {
             Some(0) => self.candidate(text, out),
             _ => {
@@ -266,9 +269,23 @@ impl AnswerParser {
         }
     }
 
+    /// Where in text a call may start: at a tag, a fence, or JSON at the start of a line.
+    fn find_candidate(&self, text: &str) -> Option<usize> {
+        // White space at the end of what was passed on is still at hand, as far back as an indent goes.
+        let begins_line = |at: usize| {
+            let before = text[..at].bytes().rev().chain(self.space.bytes().rev());
+            before.take(INDENT_MAX + 1).find(|byte| !matches!(byte, b' ' | b'\t')) == Some(b'\n')
+        };
+        let mut marks = text.match_indices(['<', '`', '{', '[']);
+        marks.find(|(at, mark)| matches!(*mark, "<" | "`") || begins_line(*at)).map(|(at, _)| at)
+    }
+
     /// At something a call may start with.
     fn candidate(&mut self, text: &str, out: &mut Vec<Part>) -> Step {
+        // In the middle of a text an object with a name and nothing else is more often data.
+        let data = matches!(self.state, State::Text) && text.starts_with(['{', '[']);
         match open::read(text, &self.options.tools) {
+            Ok(opening) if data && matches!(opening.call, Call::NoArguments { .. }) => {}
             Ok(opening) => return self.begin_call(opening, text, out),
             Err(Stop::More) if !self.ending => return Wait,
             Err(_) => {}

@@ -1,13 +1,17 @@
 //! Reads along with an answer, byte by byte, and says where calls begin and end.
 //!
-//! A call may begin after `<tool_call>`, after the first line of a fence, at the start of the answer (or after its
-//! thoughts), and after another call. It has begun for certain once its name is known and its arguments come next:
+//! A call may begin after `<tool_call>` or a tag like it, after the first line of a fence, at the start of a line outside of
+//! fences, at the start of the answer (or after its thoughts), and after another call. It has begun for certain once its name is known and its arguments come next:
 //! `{"name": "T", "arguments":`. Until then the text may turn out to be anything, and nothing happens.
 
 /// Blanks between two words of a call, at most.
 const BLANKS: usize = 64;
 /// Bytes of a line that are kept. The marks to find are shorter.
 const LINE: usize = 80;
+/// Tags other than `<tool_call>` that a call may stand in. Text for custom tools is written in that one only.
+const TAGS: [&[u8]; 5] = [b"<tool_calls>", b"<tools>", b"<tool>", b"<function_call>", b"<function_calls>"];
+/// First lines of fences that a call may stand in.
+const FENCES: [&[u8]; 6] = [b"```", b"```json", b"```tool_call", b"```tool_calls", b"```tools", b"```function_call"];
 
 /// What the last byte brought about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(super) struct Watcher {
     line: Vec<u8>,
     /// Whether `line` is all of it.
     whole: bool,
+    /// Whether the line is in a fence.
+    fenced: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -73,7 +79,7 @@ enum Head {
 
 impl Watcher {
     pub fn new() -> Watcher {
-        Watcher { state: State::Opened { tags: false, blanks: 0 }, line: Vec::new(), whole: true }
+        Watcher { state: State::Opened { tags: false, blanks: 0 }, line: Vec::new(), whole: true, fenced: false }
     }
 
     /// Forgets the call at hand; the next ones are found as ever.
@@ -138,10 +144,18 @@ impl Watcher {
     fn opener(&mut self, byte: u8) -> Option<bool> {
         if byte == b'\n' {
             let line = self.line.trim_ascii();
-            let fence = self.whole && matches!(line, b"```" | b"```json" | b"```tool_call");
+            let fence = self.whole && FENCES.contains(&line);
+            if self.whole && line.starts_with(b"```") {
+                let ticks = line.iter().take_while(|&&byte| byte == b'`').count();
+                self.fenced = match self.fenced {
+                    // Backticks further on close what was opened on the same line.
+                    false => !line[ticks..].contains(&b'`'),
+                    true => ticks < line.len(),
+                };
+            }
             self.line.clear();
             self.whole = true;
-            return fence.then_some(false);
+            return (fence || !self.fenced && matches!(self.state, State::Idle)).then_some(false);
         }
         self.line.push(byte);
         if self.line.len() > LINE {
@@ -153,7 +167,8 @@ impl Watcher {
         } else if self.line.ends_with(b"<tool_call>") {
             Some(true)
         } else {
-            self.line.ends_with(b"</think>").then_some(false)
+            let ends = |tag: &&[u8]| self.line.ends_with(tag);
+            (ends(&&b"</think>"[..]) || TAGS.iter().any(ends)).then_some(false)
         }
     }
 }

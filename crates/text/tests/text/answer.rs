@@ -80,6 +80,41 @@ fn calls_in_tags() {
 }
 
 #[test]
+fn calls_in_other_tags() {
+    // What qwen2.5-coder-1.5b writes when its prompt lists the tools in `<tools>`.
+    for (open, close) in [
+        ("<tools>", "</tools>"),
+        ("<tool>", "</tool>"),
+        ("<tool_calls>", "</tool_calls>"),
+        ("<function_call>", "</function_call>"),
+        ("<function_calls>", "</function_calls>"),
+        ("<tools>", "</tool_call>"),
+    ] {
+        let call = "{\"name\": \"run\", \"arguments\": {\"a\": 1}}";
+        check(&format!("{open}\n{call}\n{close}"), "run({\"a\": 1})");
+        check(&format!("I will look.\n\n{open}{call}{close}\nok"), "‹I will look.›run({\"a\": 1})‹ok›");
+        check(&format!("{open}[{call}, {call}]{close}"), "run({\"a\": 1})run({\"a\": 1})");
+        check(&format!("```xml\n{open}\n{call}\n{close}\n```"), "run({\"a\": 1})");
+        check(&format!("{open}\n{{\"name\": \"apply_patch\"}}\n+x\n{open}\n{}", &open.replace('<', "</")), &{
+            format!("apply_patch(+x\n{open})")
+        });
+    }
+    check("```tools\n{\"name\": \"run\", \"arguments\": {}}\n```", "run({})");
+}
+
+#[test]
+fn bare_calls_at_the_start_of_a_line() {
+    let call = "{\"name\": \"run\", \"arguments\": {\"a\": 1}}";
+    check(&format!("I will run it.\n\n{call}"), "‹I will run it.›run({\"a\": 1})");
+    check(&format!("Two:\n  {call}\n{call}\nDone."), "‹Two:›run({\"a\": 1})run({\"a\": 1})‹Done.›");
+    check(&format!("As a list:\n[{call}]"), "‹As a list:›run({\"a\": 1})");
+    check(&format!("```python\nx\n```\n{call}\n"), "‹```python\nx\n```›run({\"a\": 1})");
+    let indent = " ".repeat(33);
+    check_text(&format!("Far in:\n{indent}{call}"));
+    check_with(&AnswerOptions::default(), &format!("x\n{call}"), &format!("‹x\n{call}›"));
+}
+
+#[test]
 fn calls_in_fences() {
     // What qwen2.5-coder-1.5b writes.
     let call = "{\n  \"name\": \"run\",\n  \"arguments\": {\n    \"cmd\": \"ls -la\"\n  }\n}";
@@ -155,7 +190,11 @@ fn text_that_is_no_call() {
         "```json\n{\"name\": \"runner\", \"arguments\": {}}\n```\nand ```rust\nfn run() {}\n```\n",
         "```json\n{\n  \"dependencies\": {\"a\": \"^1\"}\n}\n```\n\nThen:\n\n```sh\nnpm i\n```",
         "```rust\nlet s = \"<tool_call>{\\\"name\\\": \\\"run\\\", \\\"arguments\\\": {}}\";\n```",
-        "```python\nx\n```\n{\"name\": \"run\", \"arguments\": {}}\n",
+        "```python\nx\n{\"name\": \"run\", \"arguments\": {}}\n```\n",
+        "The packages:\n{\"name\": \"run\"}\n[{\"name\": \"run\"}]\n",
+        "An item:\n- {\"name\": \"run\", \"arguments\": {}}\n\nx {\"name\": \"run\", \"arguments\": {}}",
+        "<tools>\n{\"name\": \"other\", \"arguments\": {}}\n</tools>",
+        "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"run\", \"description\": \"Runs\"}}\n</tools>",
         "```markdown\n```json\n{\"name\": \"run\", \"arguments\": {}}\n```\n",
         "````md\n```\n{\"name\": \"run\", \"arguments\": {}}\n```\n````",
         "Inline ```code``` and ```json",
@@ -313,6 +352,9 @@ fn answers() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "<tool_call>",
         "</tool_call>",
+        "<tools>",
+        "</tools>",
+        "<tool",
         "```",
         "```json\n",
         "\n```\n",

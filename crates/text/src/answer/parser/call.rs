@@ -2,13 +2,11 @@
 
 use super::Step::{self, Go, Wait};
 use super::{AnswerParser, State, add_delta, leading_space};
-use crate::answer::open::{self, Call, Opening, Stop, Wrap, starts_with};
+use crate::answer::open::{self, Call, Opening, Stop, TAGS, Wrap, starts_with};
 use crate::answer::until::{Found, until};
 use crate::answer::value::{Progress, Value};
 use crate::answer::xml::Xml;
 use crate::answer::{Part, ToolKind};
-
-const END_CALL: &str = "</tool_call>";
 
 impl AnswerParser {
     /// Goes on behind the beginning of a call.
@@ -16,7 +14,7 @@ impl AnswerParser {
         let Opening { length, wrap, call } = opening;
         let outer = if wrap.fence > 0 { Wrap::default() } else { self.wrap };
         self.wrap =
-            Wrap { fence: outer.fence.max(wrap.fence), tag: outer.tag || wrap.tag, array: outer.array || wrap.array };
+            Wrap { fence: outer.fence.max(wrap.fence), tag: wrap.tag.or(outer.tag), array: outer.array || wrap.array };
         self.space.clear();
         self.has_arguments = false;
         let (Call::Arguments { tool, .. } | Call::NoArguments { tool } | Call::Xml { tool }) = call;
@@ -33,7 +31,7 @@ impl AnswerParser {
                 };
                 return Go(length + usize::from(first == b'"'));
             }
-            Call::NoArguments { .. } if custom && self.wrap.tag => self.state = State::Raw { started: false },
+            Call::NoArguments { .. } if custom && self.wrap.tag.is_some() => self.state = State::Raw { started: false },
             Call::NoArguments { .. } => {
                 add_delta(if custom { "" } else { "{}" }, out);
                 self.end_call(true, out);
@@ -102,11 +100,11 @@ impl AnswerParser {
             self.state = State::Raw { started: true };
             return Go(if text.as_bytes()[spaces] == b'\n' { spaces + 1 } else { 0 });
         }
-        let Found { text_length, end } = until(text, END_CALL);
+        let Found { text_length, end } = until(text, self.wrap.tag.unwrap_or(TAGS[0].1));
         add_delta(&text[..text_length], out);
         match end {
             Some(end) => {
-                self.wrap.tag = false;
+                self.wrap.tag = None;
                 self.end_call(true, out);
                 Go(end)
             }
@@ -117,13 +115,13 @@ impl AnswerParser {
 
     /// Passes over what closes a call and separates it from the next.
     pub(super) fn after(&mut self, text: &str) -> Step {
-        let wrapped = self.wrap.tag || self.wrap.fence > 0;
+        let wrapped = self.wrap.tag.is_some() || self.wrap.fence > 0;
         match text.as_bytes()[0] {
             byte if byte.is_ascii_whitespace() => return Go(leading_space(text)),
-            b'<' => match starts_with(text.as_bytes(), END_CALL) {
-                Ok(true) => {
-                    self.wrap.tag = false;
-                    return Go(END_CALL.len());
+            b'<' => match closing_tag(text) {
+                Ok(Some(length)) => {
+                    self.wrap.tag = None;
+                    return Go(length);
                 }
                 Err(_) if !self.ending => return Wait,
                 _ => {}
@@ -150,6 +148,19 @@ impl AnswerParser {
         self.state = State::Start;
         Go(0)
     }
+}
+
+/// How long the tag is that closes a call here. Models close one tag with another, so any of them will do.
+fn closing_tag(text: &str) -> Result<Option<usize>, Stop> {
+    let mut more = false;
+    for (_, close) in TAGS {
+        match starts_with(text.as_bytes(), close) {
+            Ok(true) => return Ok(Some(close.len())),
+            Ok(false) => {}
+            Err(_) => more = true,
+        }
+    }
+    if more { Err(Stop::More) } else { Ok(None) }
 }
 
 /// What is left of the objects around the arguments. Gives where they end: closed, or where something else follows.

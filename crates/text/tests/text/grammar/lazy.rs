@@ -21,7 +21,7 @@ fn is_free(matcher: &mut Matcher) -> bool {
 }
 
 /// Transcripts with the held parts between ⟦ and ⟧.
-const TRANSCRIPTS: [&str; 12] = [
+const TRANSCRIPTS: [&str; 16] = [
     "Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\":⟦ {\"city\": \"Bern\", \"days\": 2}⟧}\n</tool_call>",
     "<tool_call>\n{\"name\": \"read_file\", \"arguments\":⟦ {\"path\": \"a }\\\" b\"}⟧}\n</tool_call>\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\":⟦ {\"city\": \"\"}⟧}\n</tool_call>",
     "I'll do it:\n\n```json\n{\n  \"name\": \"get_weather\",\n  \"arguments\":⟦ {\n    \"city\": \"Bern\"\n  }⟧\n}\n```",
@@ -29,7 +29,11 @@ const TRANSCRIPTS: [&str; 12] = [
     "{\"name\":\"get\",\"arguments\":⟦{\"a\":{\"b\":[{}]}}⟧}",
     "{\"name\": \"read_file\", \"arguments\":⟦ {\"path\": \"x\"}⟧}\n{\"name\": \"get_weather\", \"arguments\":⟦ {\"city\": \"é\"}⟧}",
     "<think>\nWhich tool?\n</think>\n\n{\"name\": \"get_weather\", \"arguments\":⟦ {\"city\": \"B\"}⟧}",
+    "<tools>\n{\"name\": \"read_file\", \"arguments\":⟦ {\"path\": \"x\"}⟧}\n</tools>\nDone.",
+    "I will read it.\n\n{\"name\": \"read_file\", \"arguments\":⟦ {\"path\": \"x\"}⟧}\nand\n{\"a\": 1}",
+    "```py\nx\n```\n{\"name\": \"read_file\", \"arguments\":⟦ {\"path\": \"x\"}⟧}",
     // No calls.
+    "```py\n{\"name\": \"read_file\", \"arguments\": 7}\n",
     "{\"name\": \"unknown\", \"arguments\": [1, 2}",
     "Use {\"name\": \"get_weather\", \"arguments\": 7} like this, or `{\"name\": \"get\"` so.",
     "```json\n{\"name\": \"Bern\", \"country\": \"CH\"}\n```\nand {\"arguments\": {}, \"name\": \"get\"}",
