@@ -166,7 +166,7 @@ impl Config {
     }
 }
 
-fn vocab(gguf: &Gguf) -> Result<usize, ConfigError> {
+pub(crate) fn vocab(gguf: &Gguf) -> Result<usize, ConfigError> {
     let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0);
     if rows == 0 || rows > 1 << 24 {
         let (key, value) = ("token_embd.weight".to_string(), format!("{rows} rows"));
@@ -203,23 +203,23 @@ fn rope(
 }
 
 /// Metadata keys under the architecture's own name, with sanity limits.
-struct Keys<'a> {
-    metadata: &'a Metadata,
-    architecture: &'a str,
+pub(crate) struct Keys<'a> {
+    pub(crate) metadata: &'a Metadata,
+    pub(crate) architecture: &'a str,
 }
 
 impl Keys<'_> {
-    fn name(&self, key: &str) -> String {
+    pub(crate) fn name(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
 
-    fn optional_count(&self, key: &str, max: usize) -> Result<Option<usize>, ConfigError> {
+    pub(crate) fn optional_count(&self, key: &str, max: usize) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.metadata.optional::<u64>(&self.name(key))? else { return Ok(None) };
         self.rule(key, value, value >= 1 && value <= max as u64, "it is outside any sensible range")?;
         Ok(Some(value as usize))
     }
 
-    fn count(&self, key: &str, max: usize) -> Result<usize, ConfigError> {
+    pub(crate) fn count(&self, key: &str, max: usize) -> Result<usize, ConfigError> {
         match self.optional_count(key, max)? {
             Some(value) => Ok(value),
             // Let the metadata reader word the complaint about the missing key.
@@ -227,7 +227,13 @@ impl Keys<'_> {
         }
     }
 
-    fn rule(&self, key: &str, value: impl ToString, holds: bool, rule: &'static str) -> Result<(), ConfigError> {
+    pub(crate) fn rule(
+        &self,
+        key: &str,
+        value: impl ToString,
+        holds: bool,
+        rule: &'static str,
+    ) -> Result<(), ConfigError> {
         let error = || ConfigError::Value { key: self.name(key), value: value.to_string(), rule };
         if holds { Ok(()) } else { Err(error()) }
     }

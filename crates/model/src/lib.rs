@@ -3,12 +3,15 @@
 //! [`CpuModel`] and [`CudaModel`] turn a GGUF file into something that can be stepped; [`Backend`] is the seam the engine drives, and
 //! [`gguf`] reads the file. One decoder, described by [`Config`], serves the whole family of models.
 //!
+//! [`Encoder`] is the other kind of network: a text goes in, one vector comes out.
+//!
 //! This crate stays below requests, text and the network.
 
 pub mod backend;
 pub mod config;
 pub mod cpu;
 pub mod cuda;
+mod encoder;
 pub mod gguf;
 pub mod load;
 mod rope;
@@ -18,5 +21,6 @@ pub use self::cuda::{CudaModel, CudaOptions};
 pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, Want};
 pub use config::{Config, ConfigOptions};
 pub use cpu::{CpuModel, CpuOptions};
+pub use encoder::{Encoder, EncoderConfig, Pooling};
 pub use kernels::shortlist;
 pub use load::LoadError;

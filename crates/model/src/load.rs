@@ -173,7 +173,7 @@ impl Loader<'_> {
     }
 
     /// Loads matrices into one region, in the order given.
-    fn group(&self, wanted: &[Wanted]) -> Result<Vec<Matrix>, LoadError> {
+    pub(crate) fn group(&self, wanted: &[Wanted]) -> Result<Vec<Matrix>, LoadError> {
         let mut region = Region::new(wanted.iter().map(|w| w.shape.packed_bytes(self.layout)).sum());
         let mut pieces = Vec::new();
         let mut rest = region.as_mut_slice();
@@ -247,6 +247,31 @@ impl Loader<'_> {
         self.read_at(&mut None, tensor.offset, &mut bytes)?;
         let mut values = vec![0.0; length];
         dequantize_row(tensor.kind, &bytes, &mut values);
+        Ok(values)
+    }
+
+    /// A whole table as floats.
+    pub(crate) fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
+        let tensor = self.tensor(name, &[columns, rows])?;
+        self.rows(tensor, rows, columns)
+    }
+
+    /// The first row of a table with any number of them.
+    pub(crate) fn first_row(&self, name: &str, columns: usize) -> Result<Vec<f32>, LoadError> {
+        let missing = || LoadError::Missing(name.to_string());
+        let rows = self.gguf.tensor(name).ok_or_else(missing)?.dims.get(1).copied().unwrap_or(1);
+        let tensor = self.tensor(name, &[columns, rows as usize])?;
+        self.rows(tensor, rows.min(1) as usize, columns)
+    }
+
+    fn rows(&self, tensor: &TensorInfo, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
+        let row_bytes = tensor.kind.row_bytes(columns);
+        let mut bytes = vec![0; rows * row_bytes];
+        self.read_at(&mut None, tensor.offset, &mut bytes)?;
+        let mut values = vec![0.0; rows * columns];
+        for (bytes, values) in bytes.chunks_exact(row_bytes).zip(values.chunks_exact_mut(columns)) {
+            dequantize_row(tensor.kind, bytes, values);
+        }
         Ok(values)
     }
 

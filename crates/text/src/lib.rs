@@ -2,6 +2,7 @@
 //!
 //! - [`Tokenizer`] turns text into ids, with the vocabulary, merges and pre-tokeniser of a GGUF file. Its ids equal
 //!   llama.cpp's, also for broken UTF-8.
+//! - [`WordPiece`] does the same for the models that embed texts.
 //! - [`Detokenizer`] turns ids back into text as they come, never half a character.
 //! - [`ChatTemplate`] writes a conversation the way the model was trained to read it.
 //! - [`PromptWriter`] makes a prompt of it: exact ids, no token faked by anyone, and only new text encoded.
@@ -43,6 +44,7 @@ mod alphabet;
 mod special_names;
 mod unicode;
 mod vocabulary;
+mod wordpiece;
 
 mod answer;
 mod chat;
@@ -62,4 +64,5 @@ pub use infill::{ExtraFile, Infill, write_infill};
 pub use prompt::{PromptWriter, Written};
 pub use tokenizer::{Special, Tokenizer};
 pub use vocabulary::{SpecialIds, TokenKind, Vocabulary};
+pub use wordpiece::WordPiece;
 pub use words::PreTokenizer;

@@ -10,3 +10,4 @@ mod prompt;
 mod properties;
 mod speed;
 mod templates;
+mod wordpiece;
