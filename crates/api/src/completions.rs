@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::chat::request::STOP_MAX;
 use crate::fields::{FieldError, Fields, kind};
+use crate::format::{Format, read_response_format};
 use crate::sampling::{SamplingFields, read_include_usage, read_stop};
 
 /// Tokens of an answer whose request names no limit: what the specification says.
@@ -35,9 +36,11 @@ pub struct CompletionRequest {
     pub n: usize,
     /// Log-probabilities are wanted, with this many alternatives.
     pub logprobs: Option<usize>,
+    /// What the answer is held to.
+    pub format: Format,
     /// How tokens are picked.
     pub sampling: SamplingFields,
-    /// Most tokens to generate.
+    /// Most tokens to generate; 0 only reads the prompt, so that it is cached.
     pub max_tokens: usize,
     /// Texts that end the answer.
     pub stop: Vec<String>,
@@ -64,6 +67,7 @@ impl CompletionRequest {
             echo: f.take("echo")?.unwrap_or(false),
             n: f.take_count("n", 1)?.unwrap_or(1),
             logprobs,
+            format: read_response_format(f).and_then(|format| Format::read_others(f, format))?,
             sampling: SamplingFields::read(f)?,
             max_tokens: f.take_count("max_tokens", 0)?.unwrap_or(MAX_TOKENS_DEFAULT),
             stop: read_stop(f, "stop", STOP_MAX)?,

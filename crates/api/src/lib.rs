@@ -8,8 +8,10 @@ pub mod chat;
 pub mod completions;
 pub mod error;
 pub mod fields;
+pub mod format;
 pub mod infill;
 pub mod messages;
+pub mod ollama;
 pub mod prediction;
 mod raw;
 pub mod responses;
@@ -17,5 +19,6 @@ pub mod sampling;
 
 pub use error::{ErrorBody, ErrorPayload};
 pub use fields::{FieldError, Fields};
+pub use format::Format;
 pub use raw::RawJson;
 pub use sampling::SamplingFields;

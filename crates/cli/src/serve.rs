@@ -1,5 +1,6 @@
 //! `flint serve`: arguments of the server, and the loader that finds its models.
 
+mod embedder;
 mod loader;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

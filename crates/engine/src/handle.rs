@@ -167,6 +167,11 @@ impl EngineHandle {
         self.owner.options.queue_max
     }
 
+    /// Sequences that may run at once.
+    pub fn running_max(&self) -> usize {
+        self.owner.options.running_max
+    }
+
     /// Ends every stream with `Shutdown` after the step in progress and waits for the thread. Dropping the last handle
     /// does the same.
     pub fn shutdown(&self) {

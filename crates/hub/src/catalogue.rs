@@ -34,6 +34,9 @@ pub struct Entry {
     /// Other names it answers to.
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// The architecture, as its file names it.
+    #[serde(default)]
+    pub architecture: String,
     /// Number of parameters in words.
     pub parameters: String,
     /// Quantisation of most of its weights.
@@ -51,6 +54,9 @@ pub struct Entry {
     /// How the partner works with it.
     #[serde(default)]
     pub style: Style,
+    /// Whether it turns texts into vectors and writes none.
+    #[serde(default)]
+    pub embeds: bool,
     /// Where to get it, best first.
     pub sources: Vec<Source>,
 }
@@ -143,8 +149,8 @@ impl Catalogue {
                 }
             }
         }
-        if !self.entries.iter().any(|entry| entry.name == self.default) {
-            return Err(format!("the default `{}` is not in the list", self.default));
+        if !self.entries.iter().any(|entry| entry.name == self.default && !entry.embeds) {
+            return Err(format!("the default `{}` is not in the list, or writes no text", self.default));
         }
         Ok(())
     }

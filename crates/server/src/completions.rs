@@ -16,13 +16,13 @@ use text::{Infill, Special, TextError, write_infill};
 use crate::answers::{Answer, Answers, Delta, End, usage};
 use crate::chat::{Head, repeat};
 use crate::error::ApiError;
-use crate::generation::Job;
+use crate::generation::{self, Job};
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::streamed::Wire;
 use crate::tools::ToolSet;
-use crate::{body, facts, sse, streamed};
+use crate::{aside, body, facts, sse, streamed};
 
 /// `POST /v1/completions`.
 pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
@@ -36,9 +36,9 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
     let warnings = std::mem::take(&mut request.warnings);
     let prepared = {
         let (pool, request) = (Arc::clone(&pool), request.clone());
-        tokio::task::spawn_blocking(move || prepare(&pool, owner, &request)).await
+        aside::run(move || prepare(&pool, owner, &request)).await
     };
-    let jobs = prepared.map_err(|error| ApiError::internal(error.to_string()))??;
+    let jobs = prepared?;
     let echo = if request.echo { echoes(&pool, &request) } else { Vec::new() };
     let blame = |error: ApiError| match error.code {
         Some("context_length_exceeded") => ApiError { param: Some("prompt".to_owned()), ..error },
@@ -60,11 +60,14 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
 /// One job for each answer. Blocking.
 fn prepare(pool: &Pool, owner: Owner, request: &CompletionRequest) -> Result<Vec<Job>, ApiError> {
     let mut jobs = Vec::new();
+    let none = ToolSet::default();
+    let grammar = generation::grammar(pool, generation::source(&request.format, &none), &none)?;
     for prompt in &request.prompts {
         let job = Job {
             max_tokens: Some(request.max_tokens),
             sampling: facts::sampling(&request.sampling, request.logprobs),
             stop: request.stop.clone(),
+            grammar: grammar.clone(),
             ..Job::new(owner, tokens(pool, prompt, request.suffix.as_deref())?)
         };
         jobs.extend(repeat(&job, request.n));
@@ -72,7 +75,8 @@ fn prepare(pool: &Pool, owner: Owner, request: &CompletionRequest) -> Result<Vec
     Ok(jobs)
 }
 
-fn tokens(pool: &Pool, prompt: &Prompt, suffix: Option<&str>) -> Result<Vec<u32>, ApiError> {
+/// The tokens of a prompt, or of a text with a gap.
+pub fn tokens(pool: &Pool, prompt: &Prompt, suffix: Option<&str>) -> Result<Vec<u32>, ApiError> {
     let text = match (prompt, suffix) {
         (Prompt::Tokens(tokens), _) => return Ok(tokens.clone()),
         (Prompt::Text(prefix), Some(suffix)) => {

@@ -131,8 +131,7 @@ impl Conversation {
             if let InputItem::Message { content, .. } = &item
                 && let Some(kind) = content.unread.first()
             {
-                let message = format!("`{kind}` cannot be read: this model reads only text; describe it in words");
-                return Err(ApiError::bad_field(format!("input[{index}].content"), message));
+                return Err(Content::unreadable(&format!("input[{index}].content"), kind).into());
             }
             if !matches!(item, InputItem::Call { .. } | InputItem::Reasoning { .. })
                 && !matches!(item, InputItem::Message { role: Role::Assistant, .. })

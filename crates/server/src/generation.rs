@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::Format;
 use api::responses::{LogProb, TopLogProb};
 use engine::{
     Constraint, Drafting, Event, FinishReason, Finished, Lane, Prediction, Request, Sampling, Started, Stream,
@@ -79,7 +80,21 @@ impl Job {
     }
 }
 
-/// The grammar of an answer: a format wins over tools, which are then only told of.
+/// What an answer is held to as a whole. A call that must be made comes before any format, which is then for the answer
+/// after its result; otherwise the format wins over tools, which are only told of.
+pub fn source(format: &Format, tools: &ToolSet) -> Option<GrammarSource> {
+    match format {
+        _ if tools.must_call() => None,
+        Format::Text => None,
+        Format::JsonObject => Some(GrammarSource::JsonObject),
+        Format::JsonSchema(schema) => Some(GrammarSource::JsonSchema(schema.clone())),
+        Format::Regex(text) => Some(GrammarSource::Regex(text.clone())),
+        Format::Choice(texts) => Some(GrammarSource::choice(texts)),
+        Format::Grammar(text) => Some(GrammarSource::grammar(text)),
+    }
+}
+
+/// The grammar of an answer.
 pub fn grammar(pool: &Pool, format: Option<GrammarSource>, tools: &ToolSet) -> Result<Option<Grammar>, ApiError> {
     let source = format.or_else(|| tools.grammar().map(GrammarSource::Tools));
     let Some(source) = source else { return Ok(None) };

@@ -25,8 +25,27 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
+/// Unix seconds as RFC 3339 writes them, in UTC (Hinnant, "chrono-compatible low-level date algorithms").
+pub fn timestamp(seconds: u64) -> String {
+    let (days, of_day) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn times_are_written_as_clients_read_them() {
+        assert_eq!(super::timestamp(0), "1970-01-01T00:00:00Z");
+        assert_eq!(super::timestamp(1_709_251_199), "2024-02-29T23:59:59Z");
+    }
+
     #[test]
     fn identities_differ_and_carry_their_prefix() {
         let ids: std::collections::HashSet<String> = (0..10_000).map(|_| super::new("msg")).collect();

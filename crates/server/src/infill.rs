@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use api::SamplingFields;
 use api::infill::InfillRequest;
 use axum::body::Body;
 use axum::extract::State;
@@ -204,7 +205,7 @@ impl Fill {
     /// The last word, with everything an editor wants to know.
     fn answer(&self, answer: &Answer, content: String) -> Value {
         let Some(finished) = &answer.finished else { return json!({"content": content, "stop": true}) };
-        let used = finished.usage;
+        let (used, asked) = (finished.usage, &self.request);
         let (stop_type, word) = self.stopped(finished);
         let whole = json!({
             "content": content,
@@ -217,7 +218,7 @@ impl Fill {
             "tokens_cached": used.prompt + used.generated,
             "truncated": self.truncated || finished.reason == FinishReason::ContextFull,
             "has_new_line": self.lines.newline,
-            "generation_settings": self.settings(),
+            "generation_settings": settings(&self.pool, &asked.sampling, asked.n_predict, &asked.stop, asked.stream),
             "timings": timings(finished),
         });
         self.wanted(whole)
@@ -244,20 +245,27 @@ impl Fill {
             _ => ("limit", ""),
         }
     }
+}
 
-    fn settings(&self) -> Value {
-        let sampling = facts::sampling(&self.request.sampling, None);
-        json!({
-            "n_predict": self.request.n_predict.map_or(-1, |count| count as i64),
-            "n_ctx": self.pool.facts.context,
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "stop": self.request.stop,
-            "stream": self.request.stream,
-        })
-    }
+/// How an answer is made, under the names that llama.cpp uses.
+pub fn settings(
+    pool: &Pool,
+    sampling: &SamplingFields,
+    n_predict: Option<usize>,
+    stop: &[String],
+    stream: bool,
+) -> Value {
+    let sampling = facts::sampling(sampling, None);
+    json!({
+        "n_predict": n_predict.map_or(-1, |count| count as i64),
+        "n_ctx": pool.facts.context,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "stop": stop,
+        "stream": stream,
+    })
 }
 
 /// Times under the names that llama.cpp uses.

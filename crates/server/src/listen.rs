@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
+use crate::embeddings::Embedders;
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
 use crate::lock::lock;
 use crate::metrics::{Metrics, Transport};
@@ -112,9 +113,11 @@ impl Server {
         if let Some(notice) = store.notice() {
             tracing::warn!("{notice}");
         }
+        let embedders = Embedders::new(Arc::clone(&loader));
         let pools = Pools::new(loader, options.pool, Arc::clone(&metrics));
         let doors = Arc::new(Doors::new(&options.limits));
-        let shared = Shared::new(pools, Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);
+        let shared =
+            Shared::new((pools, embedders), Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);
         let tls = options.tls.map(TlsAcceptor::from);
         Ok(Self { shared: Arc::new(shared), tcp, unix, tls, store, doors })
     }

@@ -18,14 +18,15 @@ to read and change files and to run commands. Keep answers short. Change only wh
 
 /// `GET /v1/models`.
 pub async fn list(State(shared): State<Arc<Shared>>) -> Response {
-    let data: Vec<Value> = shared.pools.cards().map(|card| openai(card, &shared)).collect();
+    let cards = shared.pools.cards().chain(shared.embedders.cards());
+    let data: Vec<Value> = cards.map(|card| openai(card, &shared)).collect();
     let models: Vec<Value> = shared.pools.cards().enumerate().map(|(index, card)| codex(card, index)).collect();
     body::json(&json!({"object": "list", "data": data, "models": models}))
 }
 
 /// `GET /v1/models/{name}`.
 pub async fn show(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Result<Response, ApiError> {
-    let card = shared.pools.cards().find(|card| card.name == name || card.aliases.contains(&name));
+    let card = shared.pools.cards().chain(shared.embedders.cards()).find(|card| card.answers_to(&name));
     match card {
         Some(card) => Ok(body::json(&openai(card, &shared))),
         None => Err(ApiError::not_found("model_not_found", format!("there is no model {name:?} here"))),
@@ -33,7 +34,7 @@ pub async fn show(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -
 }
 
 fn openai(card: &ModelCard, shared: &Shared) -> Value {
-    let loaded = shared.pools.loaded().iter().any(|pool| pool.name == card.name);
+    let loaded = shared.pools.loaded().iter().any(|pool| pool.name == card.name) || shared.embedders.has(&card.name);
     json!({
         "id": card.name,
         "object": "model",
@@ -43,6 +44,7 @@ fn openai(card: &ModelCard, shared: &Shared) -> Value {
         "context_window": card.context,
         "max_model_len": card.context,
         "loaded": loaded,
+        "embeds": shared.embedders.offers(&card.name),
     })
 }
 

@@ -15,6 +15,7 @@ use text::{ChatTemplate, PromptWriter, Special, TextError, Tokenizer};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
+use crate::embeddings::Embedder;
 use crate::error::ApiError;
 use crate::lock::lock;
 use crate::metrics::{Metrics, ModelMetrics, Rejection};
@@ -33,6 +34,30 @@ pub struct ModelCard {
     pub description: String,
     /// Tokens one sequence may have here: the model's limit or the server's, whichever is less.
     pub context: usize,
+    /// What is known of its file.
+    pub file: FileFacts,
+}
+
+/// What is known of a model's file; empty where nothing is.
+#[derive(Clone, Debug, Default)]
+pub struct FileFacts {
+    /// The architecture, such as `qwen2`.
+    pub family: String,
+    /// Number of parameters in words.
+    pub parameters: String,
+    /// Such as `Q4_K_M`.
+    pub quantisation: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its digest.
+    pub sha256: String,
+}
+
+impl ModelCard {
+    /// Whether this is a name of the model.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
 }
 
 /// A model that runs, as a loader hands it over.
@@ -62,6 +87,16 @@ pub trait Loader: Send + Sync + 'static {
 
     /// Loads one. Runs on a blocking thread and may take long.
     fn load(&self, name: &str) -> Result<LoadedModel, String>;
+
+    /// The models on offer that write nothing and turn texts into vectors, the default one first.
+    fn embedders(&self) -> Vec<ModelCard> {
+        Vec::new()
+    }
+
+    /// Loads one of those.
+    fn load_embedder(&self, name: &str) -> Result<Box<dyn Embedder>, String> {
+        Err(format!("{name} is not offered"))
+    }
 }
 
 /// A prompt that is too long is counted up to so many times what fits, so that its error can name the number.
@@ -357,12 +392,15 @@ impl Pools {
     pub async fn get(&self, name: Option<&str>) -> Result<Arc<Pool>, ApiError> {
         let slot = match name {
             None => self.slots.first(),
-            Some(name) => self.slots.iter().find(|slot| slot.answers_to(name)),
+            Some(name) => self.slots.iter().find(|slot| slot.card.answers_to(name)),
         };
         let Some(slot) = slot else {
             let known: Vec<&str> = self.cards().map(|card| card.name.as_str()).collect();
             let name = name.unwrap_or_default();
-            let message = format!("there is no model {name:?} here; this server has {}", known.join(", "));
+            let message = match self.loader.embedders().iter().any(|card| card.answers_to(name)) {
+                true => format!("{name} turns texts into vectors and writes none: ask it at /v1/embeddings"),
+                false => format!("there is no model {name:?} here; this server has {}", known.join(", ")),
+            };
             let error = ApiError::not_found("model_not_found", message).because(Rejection::Model);
             return Err(ApiError { param: Some("model".to_owned()), ..error });
         };
@@ -451,10 +489,6 @@ impl Pools {
 }
 
 impl Slot {
-    fn answers_to(&self, name: &str) -> bool {
-        self.card.name == name || self.card.aliases.iter().any(|alias| alias == name)
-    }
-
     /// Unloads the model when `condition` holds and no request holds it; says whether it did.
     async fn unload_if(&self, condition: impl Fn(&Pool) -> bool) -> bool {
         // Somebody is just taking it.

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use serde_json::json;
 
 use crate::error::{ApiError, Refused};
@@ -15,9 +15,9 @@ use crate::guard::{AuthError, HostError};
 use crate::listen::Place;
 use crate::metrics::Rejection;
 use crate::owner::Owner;
-use crate::responses::{compact, routes as responses, socket};
+use crate::responses::{compact, count, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, chat, completions, infill, messages, metrics, models, status, trace};
+use crate::{body, chat, completions, embeddings, infill, messages, metrics, models, native, ollama, status, trace};
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -25,6 +25,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let api = Router::new()
         .route("/v1/responses", post(responses::create).get(socket_or_hint).head(responses::upgrade_required))
         .route("/v1/responses/compact", post(compact::compact))
+        .route("/v1/responses/input_tokens", post(count::input_tokens))
         .route("/v1/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/v1/responses/{id}/cancel", post(responses::cancel))
         .route("/v1/responses/{id}/input_items", get(responses::input_items))
@@ -32,8 +33,26 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/completions", post(completions::create))
         .route("/infill", post(infill::create))
         .route("/v1/infill", post(infill::create))
+        .route("/tokenize", post(native::tokenize))
+        .route("/detokenize", post(native::detokenize))
+        .route("/apply-template", post(native::apply_template))
+        .route("/props", get(native::props))
         .route("/v1/messages", post(messages::create))
         .route("/v1/messages/count_tokens", post(messages::count_tokens))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/api/version", get(ollama::version))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::running))
+        .route("/api/show", post(ollama::show))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(ollama::embed))
+        .route("/api/embeddings", post(ollama::embed_old))
+        .route("/api/pull", post(ollama::elsewhere))
+        .route("/api/push", post(ollama::elsewhere))
+        .route("/api/create", post(ollama::elsewhere))
+        .route("/api/copy", post(ollama::elsewhere))
+        .route("/api/delete", delete(ollama::elsewhere))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{name}", get(models::show))
         .route("/metrics", get(scrape))
@@ -88,9 +107,12 @@ async fn check_host(State(door): State<Door>, request: Request, next: Next) -> R
 
 /// An error in the words of the protocol that a path belongs to.
 fn in_envelope(path: &str, error: ApiError) -> Response {
-    match path.starts_with("/v1/messages") {
-        true => messages::failure(&error),
-        false => error.into_response(),
+    if path.starts_with("/v1/messages") {
+        messages::failure(&error)
+    } else if path.starts_with("/api/") {
+        ollama::failure(&error)
+    } else {
+        error.into_response()
     }
 }
 
@@ -154,7 +176,7 @@ async fn scrape(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn nothing_here(request: Request) -> Response {
     let message = format!("there is nothing at {} {}", request.method(), request.uri().path());
-    ApiError::not_found("not_found", message).into_response()
+    in_envelope(request.uri().path(), ApiError::not_found("not_found", message))
 }
 
 async fn wrong_method(request: Request) -> Response {

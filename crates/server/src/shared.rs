@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use crate::embeddings::Embedders;
 use crate::guard::{HostRules, Keys, Limits};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
@@ -15,6 +16,8 @@ use crate::toolbox::Toolbox;
 pub struct Shared {
     /// The models.
     pub pools: Pools,
+    /// The models that turn texts into vectors.
+    pub embedders: Embedders,
     /// Stored responses.
     pub turns: Turns,
     /// Responses that run without a reader.
@@ -34,10 +37,17 @@ pub struct Shared {
 
 impl Shared {
     /// A server's state before its first request.
-    pub fn new(pools: Pools, turns: Turns, metrics: Arc<Metrics>, limits: Limits, keys: Option<Keys>) -> Self {
+    pub fn new(
+        (pools, embedders): (Pools, Embedders),
+        turns: Turns,
+        metrics: Arc<Metrics>,
+        limits: Limits,
+        keys: Option<Keys>,
+    ) -> Self {
         let (closing, _) = watch::channel(false);
         Self {
             pools,
+            embedders,
             turns,
             live: Live::default(),
             toolbox: Toolbox::default(),

@@ -10,8 +10,20 @@ use futures_util::Stream;
 
 /// An answer that is a stream of events.
 pub fn response(chunks: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) -> Response {
+    streaming("text/event-stream; charset=utf-8", chunks)
+}
+
+/// An answer that is a stream of lines, each of them JSON.
+pub fn lines(chunks: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static) -> Response {
+    streaming("application/x-ndjson", chunks)
+}
+
+fn streaming(
+    content_type: &'static str,
+    chunks: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CONTENT_TYPE, content_type),
         (header::CACHE_CONTROL, "no-cache"),
         // Proxies that buffer would turn a stream into a wait.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),

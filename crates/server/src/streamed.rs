@@ -1,4 +1,4 @@
-//! Answers as a stream of server-sent events, for every endpoint that is not the Responses API.
+//! Answers as a stream of server-sent events or of lines, for every endpoint that is not the Responses API.
 //!
 //! Dropping the stream drops the answers, which ends their sequences at the next step.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::ErrorBody;
 use axum::response::Response;
 use bytes::Bytes;
-use futures_util::{FutureExt, stream};
+use futures_util::{FutureExt, Stream, stream};
 
 use crate::answers::{Answer, Answers, Delta, Step};
 use crate::error::ApiError;
@@ -54,12 +54,24 @@ struct Streaming<W> {
 
 /// The response that streams these answers, with a sign of life each `heartbeat` while nothing happens.
 pub fn response(answers: Answers, wire: impl Wire, heartbeat: Duration) -> Response {
+    sse::response(chunks(answers, wire, heartbeat))
+}
+
+/// The same as lines of JSON.
+pub fn lines(answers: Answers, wire: impl Wire, heartbeat: Duration) -> Response {
+    sse::lines(chunks(answers, wire, heartbeat))
+}
+
+fn chunks(
+    answers: Answers,
+    wire: impl Wire,
+    heartbeat: Duration,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
     let state = Streaming { answers, wire, heartbeat, begun: false, over: false };
-    let chunks = stream::unfold(state, |mut state| async move {
+    stream::unfold(state, |mut state| async move {
         let chunk = state.chunk().await?;
         Some((Ok::<_, Infallible>(Bytes::from(chunk)), state))
-    });
-    sse::response(chunks)
+    })
 }
 
 impl<W: Wire> Streaming<W> {

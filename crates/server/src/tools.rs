@@ -149,6 +149,11 @@ impl ToolSet {
         self.choice != Choice::None && self.entries.iter().any(|entry| entry.callable)
     }
 
+    /// Whether the answer must be a call.
+    pub fn must_call(&self) -> bool {
+        matches!(self.choice, Choice::Required | Choice::Named(_))
+    }
+
     /// Whether several calls may come in one answer.
     pub fn parallel(&self) -> bool {
         self.parallel

@@ -54,18 +54,20 @@ impl ChatMessage {
 
     fn read(fields: &mut Fields) -> Result<Self, FieldError> {
         let role: String = fields.need("role")?;
-        let content = |fields: &mut Fields| Content::read(&fields.path("content"), fields.need("content")?);
+        let content = |fields: &mut Fields| Content::read_text(&fields.path("content"), fields.need("content")?);
+        // A tool that shows a picture must not end the conversation: the model is told that there was one.
+        let output = |fields: &mut Fields| Content::read(&fields.path("content"), fields.need("content")?);
         match role.as_str() {
             "system" | "developer" => Ok(Self::Operator(content(fields)?)),
             "user" => Ok(Self::User(content(fields)?)),
             "assistant" => Self::read_assistant(fields),
             "tool" => {
                 let call_id = Some(fields.need("tool_call_id")?);
-                Ok(Self::Result { call_id, name: None, output: content(fields)? })
+                Ok(Self::Result { call_id, name: None, output: output(fields)? })
             }
             "function" => {
                 let name = Some(fields.need("name")?);
-                Ok(Self::Result { call_id: None, name, output: content(fields)? })
+                Ok(Self::Result { call_id: None, name, output: output(fields)? })
             }
             other => {
                 let rule = format!("must be system, developer, user, assistant, tool or function, not {other:?}");
@@ -132,8 +134,8 @@ mod tests {
         let text = |text: &str| Content { text: text.to_owned(), unread: Vec::new() };
         assert_eq!(read(json!({"role": "developer", "content": "a"})), Ok(ChatMessage::Operator(text("a"))));
         let parts = json!([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]);
-        let user = read(json!({"role": "user", "content": parts})).unwrap();
-        assert!(matches!(user, ChatMessage::User(content) if content.unread == ["image_url"]));
+        let shown = read(json!({"role": "tool", "tool_call_id": "c", "content": parts})).unwrap();
+        assert!(matches!(shown, ChatMessage::Result { output, .. } if output.unread == ["image_url"]));
         let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         let past = |custom| PastCall { id: Some("c".into()), name: "f".into(), input: "{}".into(), custom };
         let assistant = |calls| {
@@ -160,6 +162,14 @@ mod tests {
             (
                 json!({"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f"}}]}),
                 "messages[0].tool_calls[0].function.arguments: is required",
+            ),
+            (
+                json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}),
+                "messages[0].content: `image_url` cannot be read: this model reads only text; describe it in words",
+            ),
+            (
+                json!({"role": "system", "content": [{"type": "input_audio"}]}),
+                "messages[0].content: `input_audio` cannot be read: this model reads only text; describe it in words",
             ),
             (json!("x"), "messages[0]: must be an object, not a string"),
         ] {

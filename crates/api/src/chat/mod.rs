@@ -11,3 +11,4 @@ pub use response::{
     ChatCall, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta, ChatLogProbs, ChatUsage, CustomCall,
     FunctionCall, PromptDetails, TextChoice, TextCompletion, TextLogProbs,
 };
+pub use tools::read_tools;

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::message::ChatMessage;
 use super::tools::{read_choice, read_tools};
 use crate::fields::{FieldError, Fields};
+use crate::format::{Format, read_response_format};
 use crate::prediction::read_prediction;
-use crate::responses::{TextFormat, Tool, ToolChoice};
+use crate::responses::{Tool, ToolChoice};
 use crate::sampling::{SamplingFields, read_include_usage, read_stop};
 
 /// Most stop texts of one request.
@@ -25,8 +26,8 @@ pub struct ChatRequest {
     pub tool_choice: ToolChoice,
     /// Whether several tools may be called at once.
     pub parallel_tool_calls: bool,
-    /// The form of the answer.
-    pub format: TextFormat,
+    /// What the answer is held to.
+    pub format: Format,
     /// How tokens are picked.
     pub sampling: SamplingFields,
     /// Log-probabilities are wanted, with this many alternatives.
@@ -37,7 +38,7 @@ pub struct ChatRequest {
     pub stream: bool,
     /// End the stream with what it cost.
     pub include_usage: bool,
-    /// Most tokens to generate.
+    /// Most tokens to generate; 0 only reads the prompt, so that it is cached.
     pub max_tokens: Option<usize>,
     /// Texts that end the answer.
     pub stop: Vec<String>,
@@ -70,20 +71,22 @@ impl ChatRequest {
             return Err(FieldError::new("messages", "must not be empty"));
         }
         // The newer name wins, as it does for OpenAI's own models.
-        let old_max = f.take_count("max_tokens", 1)?;
+        let old_max = read_limit(f, "max_tokens")?;
+        // llama.cpp's name for it.
+        let n_predict = read_limit(f, "n_predict")?;
         let mut request = Self {
             model: f.take("model")?,
             messages: ChatMessage::read_list("messages", messages)?,
             tools: read_tools("tools", f.take("tools")?.unwrap_or_default())?,
             tool_choice: f.take_value("tool_choice").map(read_choice).transpose()?.unwrap_or_default(),
             parallel_tool_calls: f.take("parallel_tool_calls")?.unwrap_or(true),
-            format: read_format(f)?,
+            format: read_response_format(f).and_then(|format| Format::read_others(f, format))?,
             sampling: SamplingFields::read(f)?,
             logprobs: read_logprobs(f)?,
             n: f.take_count("n", 1)?.unwrap_or(1),
             stream: f.take("stream")?.unwrap_or(false),
             include_usage: read_include_usage(f)?,
-            max_tokens: f.take_count("max_completion_tokens", 1)?.or(old_max),
+            max_tokens: read_limit(f, "max_completion_tokens")?.or(old_max).or(n_predict),
             stop: read_stop(f, "stop", STOP_MAX)?,
             service_tier: f.take("service_tier")?,
             reasoning_effort: f.take("reasoning_effort")?,
@@ -106,8 +109,11 @@ impl ChatRequest {
             self.warnings.push(format!("`store` was ignored: {why}"));
         }
         let modalities: Vec<String> = fields.take("modalities")?.unwrap_or_default();
-        for other in modalities.iter().filter(|name| *name != "text") {
-            self.warnings.push(format!("`modalities: {other}` was ignored: this model writes only text"));
+        if let Some(other) = modalities.iter().find(|name| *name != "text") {
+            return Err(FieldError::new(
+                "modalities",
+                format!("`{other}` cannot be made: this model writes only text"),
+            ));
         }
         if fields.take_value("verbosity").is_some() {
             self.warnings.push("`verbosity` was ignored: this model has no such setting".to_owned());
@@ -116,26 +122,14 @@ impl ChatRequest {
     }
 }
 
-/// `response_format`: a schema stands one object deeper than in the Responses API.
-fn read_format(fields: &mut Fields) -> Result<TextFormat, FieldError> {
-    let Some(format) = fields.take_value("response_format") else { return Ok(TextFormat::Text) };
-    let mut format = Fields::at(fields.path("response_format"), format)?;
-    match format.need::<String>("type")?.as_str() {
-        "text" => Ok(TextFormat::Text),
-        "json_object" => Ok(TextFormat::JsonObject),
-        "json_schema" => {
-            let mut schema = Fields::at(format.path("json_schema"), format.need("json_schema")?)?;
-            Ok(TextFormat::JsonSchema {
-                name: schema.need("name")?,
-                description: schema.take("description")?,
-                schema: schema.take_value("schema").unwrap_or_else(|| serde_json::json!({"type": "object"})),
-                strict: schema.take("strict")?,
-            })
-        }
-        other => {
-            let rule = format!("must be text, json_object or json_schema, not {other:?}");
-            Err(FieldError::new(format.path("type"), rule))
-        }
+/// Most tokens of an answer; llama.cpp's clients write -1 for as many as fit.
+fn read_limit(fields: &mut Fields, field: &str) -> Result<Option<usize>, FieldError> {
+    match fields.take::<i64>(field)? {
+        None | Some(-1) => Ok(None),
+        Some(count) => match usize::try_from(count) {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => Err(FieldError::new(fields.path(field), format!("must be at least 0, or -1, not {count}"))),
+        },
     }
 }
 
@@ -172,6 +166,9 @@ mod tests {
         assert!(request.warnings.len() == 2 && warned("`store`") && warned("`colour`"));
         let request = read(json!({"max_tokens": 1, "max_completion_tokens": 2, "logprobs": true})).unwrap();
         assert_eq!((request.max_tokens, request.logprobs), (Some(2), Some(0)));
+        let most = |body| read(body).unwrap().max_tokens;
+        assert_eq!(most(json!({"max_tokens": 0})), Some(0));
+        assert_eq!((most(json!({"n_predict": 0})), most(json!({"max_tokens": -1}))), (Some(0), None));
     }
 
     #[test]
@@ -182,7 +179,9 @@ mod tests {
             (json!({"messages": "hi"}), "messages"),
             (json!({"functions": []}), "functions"),
             (json!({"n": 0}), "n"),
-            (json!({"max_tokens": 0}), "max_tokens"),
+            (json!({"max_tokens": -2}), "max_tokens"),
+            (json!({"guided_magic": 1}), "guided_magic"),
+            (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"top_logprobs": 2}), "top_logprobs"),
             (json!({"response_format": schema}), "response_format.json_schema.name"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),

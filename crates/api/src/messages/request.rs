@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::chat::{ChatMessage, PastCall};
 use crate::fields::{FieldError, Fields, kind};
+use crate::format::{Format, read_output_format};
 use crate::responses::tool::ToolName;
 use crate::responses::{Content, Tool, ToolChoice};
 use crate::sampling::{SamplingFields, read_stop};
@@ -20,7 +21,7 @@ pub struct MessagesRequest {
     pub messages: Vec<ChatMessage>,
     /// How the answer must begin: a last message in the model's name.
     pub begun: Option<String>,
-    /// Most tokens to generate; always there unless tokens are only counted.
+    /// Most tokens to generate; always there unless tokens are only counted. 0 only reads the prompt, so that it is cached.
     pub max_tokens: Option<usize>,
     /// Tools the model may call.
     pub tools: Vec<Tool>,
@@ -28,6 +29,8 @@ pub struct MessagesRequest {
     pub tool_choice: ToolChoice,
     /// Whether several tools may be called at once.
     pub parallel_tool_calls: bool,
+    /// What the answer is held to.
+    pub format: Format,
     /// How tokens are picked.
     pub sampling: SamplingFields,
     /// Texts that end the answer.
@@ -55,7 +58,7 @@ impl MessagesRequest {
     /// Reads a request whose tokens are only counted.
     pub fn read_uncounted(mut fields: Fields) -> Result<Self, FieldError> {
         let f = &mut fields;
-        let system = f.take_value("system").map(|system| Content::read("system", system)).transpose()?;
+        let system = f.take_value("system").map(|system| Content::read_text("system", system)).transpose()?;
         let mut messages: Vec<ChatMessage> = system.map(ChatMessage::Operator).into_iter().collect();
         let said: Vec<Value> = f.need("messages")?;
         if said.is_empty() {
@@ -69,10 +72,11 @@ impl MessagesRequest {
             model: f.take("model")?,
             begun: take_begun(&mut messages),
             messages,
-            max_tokens: f.take_count("max_tokens", 1)?,
+            max_tokens: f.take_count("max_tokens", 0)?,
             tools: read_tools(f.take("tools")?.unwrap_or_default())?,
             tool_choice,
             parallel_tool_calls,
+            format: read_output_format(f).and_then(|format| Format::read_others(f, format))?,
             sampling: SamplingFields::read(f)?,
             stop: read_stop(f, "stop_sequences", STOP_MAX)?,
             stream: f.take("stream")?.unwrap_or(false),
@@ -116,7 +120,7 @@ fn read_message(mut fields: Fields, messages: &mut Vec<ChatMessage>) -> Result<(
         "assistant" => read_assistant(blocks, messages),
         "system" => {
             let mut content = Content::default();
-            blocks.into_iter().try_for_each(|mut block| add(&mut block, &mut content))?;
+            blocks.into_iter().try_for_each(|mut block| add_text(&mut block, &mut content))?;
             messages.push(ChatMessage::Operator(content));
             Ok(())
         }
@@ -129,7 +133,7 @@ fn read_user(blocks: Vec<Fields>, messages: &mut Vec<ChatMessage>) -> Result<(),
     let before = messages.len();
     for mut block in blocks {
         if block.clone().take::<String>("type")?.as_deref() != Some("tool_result") {
-            add(&mut block, said.get_or_insert_default())?;
+            add_text(&mut block, said.get_or_insert_default())?;
             continue;
         }
         messages.extend(said.take().map(ChatMessage::User));
@@ -169,7 +173,21 @@ fn read_assistant(blocks: Vec<Fields>, messages: &mut Vec<ChatMessage>) -> Resul
     Ok(())
 }
 
-/// Adds the text of a block, or a note in its place.
+/// Adds the text of a block, which may be a document of plain text.
+fn add_text(block: &mut Fields, content: &mut Content) -> Result<(), FieldError> {
+    let document = block.clone().take::<String>("type")?.as_deref() == Some("document");
+    if document && let Some(Value::Object(source)) = block.take_value("source") {
+        let plain = source.get("data").and_then(Value::as_str).filter(|_| source.get("type") == Some(&"text".into()));
+        if let Some(text) = plain {
+            content.text.push_str(text);
+            return Ok(());
+        }
+    }
+    add(block, content)?;
+    content.unread.pop().map_or(Ok(()), |kind| Err(Content::unreadable(&block.path("type"), &kind)))
+}
+
+/// Adds the text of a block, or a note in its place: what another model was given or made.
 fn add(block: &mut Fields, content: &mut Content) -> Result<(), FieldError> {
     match block.need::<String>("type")?.as_str() {
         "text" => content.text.push_str(&block.need::<String>("text")?),
@@ -247,7 +265,8 @@ mod tests {
                 ]},
                 {"role": "user", "content": [
                     {"type": "tool_result", "tool_use_id": "u", "content": "no", "is_error": true},
-                    {"type": "text", "text": "go on"}, {"type": "image", "source": {}},
+                    {"type": "text", "text": "go on"},
+                    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "; it is late"}},
                 ]},
             ],
             "tools": [{"name": "ls", "input_schema": {"type": "object"}}, {"type": "bash_20250124", "name": "bash"}],
@@ -256,16 +275,12 @@ mod tests {
         let request = request.unwrap();
         let text = |text: &str| Content { text: text.to_owned(), unread: Vec::new() };
         let call = PastCall { id: Some("u".into()), name: "ls".into(), input: r#"{"a":1}"#.into(), custom: false };
-        let said = Content {
-            text: "go on[image left out: this model reads only text]".to_owned(),
-            unread: vec!["image".to_owned()],
-        };
         let want = [
             ChatMessage::Operator(text("s")),
             ChatMessage::User(text("q")),
             ChatMessage::Assistant { content: text("t"), reasoning: "hm".to_owned(), calls: vec![call] },
             ChatMessage::Result { call_id: Some("u".into()), name: None, output: text("Error: no") },
-            ChatMessage::User(said),
+            ChatMessage::User(text("go on; it is late")),
         ];
         assert_eq!(request.messages, want);
         assert!(matches!(&request.tools[0], Tool::Function { parameters: Some(_), .. }));
@@ -284,6 +299,7 @@ mod tests {
     #[test]
     fn wrong_fields_are_named() {
         let hi = json!([{"role": "user", "content": "hi"}]);
+        let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}});
         for (body, param) in [
             (json!({"messages": hi}), "max_tokens"),
             (json!({"max_tokens": 1, "messages": []}), "messages"),
@@ -292,6 +308,15 @@ mod tests {
             (json!({"max_tokens": 1, "messages": hi, "tools": [{"name": "a"}]}), "tools[0].input_schema"),
             (json!({"max_tokens": 1, "messages": hi, "tools": [{"input_schema": {}}]}), "tools[0].name"),
             (json!({"max_tokens": 1, "messages": hi, "tool_choice": {"type": "x"}}), "tool_choice.type"),
+            (
+                json!({"max_tokens": 1, "messages": hi, "output_config": {"format": {"type": "x"}}}),
+                "output_config.format.type",
+            ),
+            (
+                json!({"max_tokens": 1, "messages": [{"role": "user", "content": [image]}]}),
+                "messages[0].content[0].type",
+            ),
+            (json!({"max_tokens": 1, "messages": hi, "system": [image]}), "system"),
         ] {
             assert_eq!(read(body).unwrap_err().param, param);
         }

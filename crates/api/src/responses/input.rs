@@ -153,6 +153,20 @@ impl InputItem {
 }
 
 impl Content {
+    /// Reads a text, or a list of parts; what is no text is an error, since nobody would see it.
+    pub fn read_text(path: &str, content: Value) -> Result<Self, FieldError> {
+        let content = Self::read(path, content)?;
+        match content.unread.first() {
+            Some(kind) => Err(Self::unreadable(path, kind)),
+            None => Ok(content),
+        }
+    }
+
+    /// The error about a part of a kind that this model cannot read.
+    pub fn unreadable(path: &str, kind: &str) -> FieldError {
+        FieldError::new(path, format!("`{kind}` cannot be read: this model reads only text; describe it in words"))
+    }
+
     /// Reads a text, or a list of parts of which those with text are joined.
     pub fn read(path: &str, content: Value) -> Result<Self, FieldError> {
         let parts = match content {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::input::InputItem;
 use super::tool::ToolChoice;
 use crate::fields::{FieldError, Fields};
+use crate::format::Format;
 use crate::prediction::read_prediction;
 use crate::raw::RawJson;
 
@@ -30,6 +31,8 @@ pub struct CreateResponse {
     pub parallel_tool_calls: bool,
     /// The form of the answer.
     pub text: TextSettings,
+    /// What the answer is held to: by `text`, or by a field of another server's.
+    pub format: Format,
     /// Sampling temperature.
     pub temperature: Option<f32>,
     /// Nucleus sampling.
@@ -143,6 +146,7 @@ impl CreateResponse {
             tool_choice_raw,
             parallel_tool_calls: f.take("parallel_tool_calls")?.unwrap_or(true),
             text: f.take("text")?.unwrap_or_default(),
+            format: Format::Text,
             temperature: f.take_within("temperature", 0.0..=2.0)?.map(|number| number as f32),
             top_p: f.take_within("top_p", 0.0..=1.0)?.map(|number| (number as f32).max(f32::MIN_POSITIVE)),
             // As everywhere: -1 is "all".
@@ -167,6 +171,7 @@ impl CreateResponse {
             warnings: Vec::new(),
         };
         request.read_refused(f)?;
+        request.format = Format::read_others(f, Format::from(&request.text.format))?;
         let ignored = fields.rest().filter(|name| !HARMLESS.contains(name));
         request.warnings.extend(ignored.map(|name| format!("`{name}` is not known here and was ignored")));
         Ok(request)
@@ -223,5 +228,6 @@ mod tests {
         check(json!({"top_logprobs": 21}), "top_logprobs");
         check(json!({"input": 3}), "input");
         check(json!({"prediction": "text"}), "prediction");
+        check(json!({"structured_outputs": {"xml": 1}}), "structured_outputs.xml");
     }
 }

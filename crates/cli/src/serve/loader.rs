@@ -1,14 +1,16 @@
 //! The models of this machine, as the server sees them.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use anyhow::Context;
 use engine::SnapshotOptions;
 use hub::Store;
 use model::gguf::Gguf;
-use model::{Config, ConfigOptions};
-use server::{LoadedModel, Loader, ModelCard};
+use model::{Config, ConfigOptions, EncoderConfig};
+use server::{Embedder, FileFacts, LoadedModel, Loader, ModelCard};
 
+use super::embedder::StoredEmbedder;
 use crate::device;
 use crate::load::{self, CONTEXT_DEFAULT, LoadHow, LoadOptions};
 use crate::models;
@@ -26,6 +28,8 @@ struct Offer {
     source: String,
     quantisation: String,
     after_tools: Option<String>,
+    /// It turns texts into vectors and writes none.
+    embeds: bool,
 }
 
 impl StoreLoader {
@@ -58,35 +62,63 @@ fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
             aliases: entry.aliases.clone(),
             description: format!("{} parameters, {}, {}", entry.parameters, entry.quantisation, entry.licence),
             context: asked.min(entry.context as usize),
+            file: FileFacts {
+                family: entry.architecture.clone(),
+                parameters: entry.parameters.clone(),
+                quantisation: entry.quantisation.clone(),
+                bytes: entry.bytes.unwrap_or_default(),
+                sha256: entry.sha256.clone().unwrap_or_default(),
+            },
         };
         return Ok(Offer {
             card,
             source: entry.name.clone(),
             quantisation: entry.quantisation.clone(),
             after_tools: entry.after_tools.clone(),
+            embeds: entry.embeds,
         });
     }
     let path = models::ensure(name, how.offline)?;
     let broken = || format!("{} cannot be served", path.display());
     let gguf = Gguf::open(&path).with_context(broken)?;
-    let config = match &how.shape {
-        Some(shape) => device::shape(shape)?,
-        None => Config::new(&gguf, ConfigOptions::default()).with_context(broken)?,
+    let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+    let embeds = EncoderConfig::is_encoder(&gguf);
+    let (family, context) = if embeds {
+        ("bert".to_owned(), EncoderConfig::new(&gguf).with_context(broken)?.context)
+    } else {
+        let config = match &how.shape {
+            Some(shape) => device::shape(shape)?,
+            None => Config::new(&gguf, ConfigOptions::default()).with_context(broken)?,
+        };
+        (config.architecture, asked.min(config.context))
     };
     let weights = if how.random_weights { "random weights" } else { "see the file" };
-    let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
     let card = ModelCard {
         name: stem,
         aliases: vec![name.to_owned()],
-        description: format!("{} from a file", config.architecture),
-        context: asked.min(config.context),
+        description: format!("{family} from a file"),
+        context,
+        file: FileFacts { family, bytes: gguf.file_len, ..FileFacts::default() },
     };
-    Ok(Offer { card, source: name.to_owned(), quantisation: weights.to_owned(), after_tools: None })
+    Ok(Offer { card, source: name.to_owned(), quantisation: weights.to_owned(), after_tools: None, embeds })
 }
 
 impl Loader for StoreLoader {
     fn cards(&self) -> Vec<ModelCard> {
-        self.offers.iter().map(|offer| offer.card.clone()).collect()
+        self.offers.iter().filter(|offer| !offer.embeds).map(|offer| offer.card.clone()).collect()
+    }
+
+    fn embedders(&self) -> Vec<ModelCard> {
+        self.offers.iter().filter(|offer| offer.embeds).map(|offer| offer.card.clone()).collect()
+    }
+
+    fn load_embedder(&self, name: &str) -> Result<Box<dyn Embedder>, String> {
+        let offer =
+            self.offers.iter().find(|offer| offer.embeds && offer.card.name == name).ok_or("it is not offered")?;
+        let threads = self.how.threads.map_or_else(load::cores, NonZeroUsize::get);
+        let embedder =
+            models::ensure(&offer.source, self.how.offline).and_then(|path| StoredEmbedder::load(&path, threads));
+        Ok(Box::new(embedder.map_err(|error| format!("{error:#}"))?))
     }
 
     fn load(&self, name: &str) -> Result<LoadedModel, String> {

@@ -81,15 +81,31 @@ impl Server {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
+    /// The server without a path.
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// The body of `GET` on a path, as text.
     pub fn get(&self, path: &str) -> String {
+        self.request("GET", path, "")
+    }
+
+    /// What comes back when JSON is sent to a path.
+    pub fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.request("POST", path, &body.to_string());
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server listens");
-        let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n\r\n");
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n");
+        let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).expect("the request is sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("the answer is read");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.contains(" 200 "), "GET {path}: {answer}");
+        assert!(head.contains(" 200 "), "{method} {path}: {answer}");
         body.to_owned()
     }
 }

@@ -5,12 +5,11 @@ mod wire;
 use std::sync::Arc;
 
 use api::chat::{ChatChoice, ChatCompletion, ChatRequest};
-use api::responses::{Flint, TextFormat};
+use api::responses::Flint;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use engine::Lane;
-use text::grammar::GrammarSource;
 
 use self::wire::ChatWire;
 use crate::answers::{Answers, usage};
@@ -80,7 +79,8 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
     whole(head, &request, &answers, flint).map(|answer| limited.rated(body::json(&answer)))
 }
 
-fn check(request: &ChatRequest, shared: &Shared) -> Result<(), ApiError> {
+/// Refuses more than the limits allow.
+pub fn check(request: &ChatRequest, shared: &Shared) -> Result<(), ApiError> {
     if request.n > shared.limits.choices {
         let message = format!("{} answers, at most {} are given", request.n, shared.limits.choices);
         return Err(ApiError::bad_field("n", message));
@@ -103,7 +103,7 @@ fn warn(request: &ChatRequest, pool: &Pool, warnings: &mut Vec<String>) {
 }
 
 /// Writes the prompt and compiles what the answer is held to. Blocking.
-fn prepare(
+pub fn prepare(
     pool: &Pool,
     owner: Owner,
     request: &mut ChatRequest,
@@ -113,11 +113,7 @@ fn prepare(
     let mut conversation = Conversation::of(owner);
     conversation.messages(std::mem::take(&mut request.messages), pool, &mut warnings)?;
     let prompt = conversation.write(pool, tools, true)?;
-    let format = match &request.format {
-        TextFormat::Text => None,
-        TextFormat::JsonObject => Some(GrammarSource::JsonObject),
-        TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
-    };
+    let format = generation::source(&request.format, tools);
     let formatted = format.is_some();
     let job = Job {
         max_tokens: request.max_tokens,

@@ -102,13 +102,19 @@ fn prepare(
         pool.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
     }
     let tier = request.service_tier.as_deref();
+    let format = generation::source(&request.format, &tools);
+    if format.is_some() && request.begun.is_some() {
+        let message = "a format holds an answer from its beginning: leave out the last message of the assistant";
+        return Err(ApiError::bad_field("output_config.format", message));
+    }
+    let formatted = format.is_some();
     let job = Job {
         max_tokens: request.max_tokens,
         sampling: facts::sampling(&request.sampling, None),
         stop: request.stop,
         lane: facts::lane_of(tier, false),
-        grammar: if generate { generation::grammar(pool, None, &tools)? } else { None },
-        answer: generation::answer_options(pool, &tools, false),
+        grammar: if generate { generation::grammar(pool, format, &tools)? } else { None },
+        answer: generation::answer_options(pool, &tools, formatted),
         ..Job::new(owner, prompt)
     };
     Ok((Arc::new(tools), job, warnings))

@@ -3,6 +3,7 @@
 
 mod carried;
 pub mod compact;
+pub mod count;
 mod emit;
 mod lanes;
 mod live;

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use api::responses::{CreateResponse, InputItem, Role, TextFormat};
+use api::responses::{CreateResponse, InputItem, Role};
 use serde_json::Value;
 use text::Special;
-use text::grammar::GrammarSource;
 
 use super::settings;
 use super::turn::Turn;
@@ -54,6 +53,11 @@ impl Order {
         aside::run(move || self.write(&tools, held, generate)).await
     }
 
+    /// How many tokens the prompt has.
+    pub async fn count(self, tools: Arc<Declared>) -> Result<usize, ApiError> {
+        aside::run(move || self.whole(&tools, true, &mut Vec::new()).map(|prompt| prompt.len())).await
+    }
+
     fn write(&self, tools: &Declared, held: Option<Arc<Stretch>>, generate: bool) -> Result<Prepared, ApiError> {
         let (pool, request) = (&self.pool, &self.request);
         let mut warnings = Vec::new();
@@ -65,14 +69,10 @@ impl Order {
             Some(prompt) => (prompt, held),
             None => (self.whole(tools, generate, &mut warnings)?, None),
         };
-        let format = match &request.text.format {
-            TextFormat::Text => None,
-            TextFormat::JsonObject => Some(GrammarSource::JsonObject),
-            TextFormat::JsonSchema { schema, .. } => Some(GrammarSource::JsonSchema(schema.clone())),
-        };
+        let format = generation::source(&request.format, &tools.set);
         let formatted = format.is_some();
         if formatted && request.continue_final_message {
-            let message = "cannot be used with text.format: a format holds an answer from its beginning";
+            let message = "cannot be used with a format: it holds an answer from its beginning";
             return Err(ApiError::bad_field("continue_final_message", message));
         }
         let grammar = match generate {

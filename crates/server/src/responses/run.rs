@@ -54,6 +54,18 @@ pub enum Stop {
     Cancelled,
 }
 
+/// Refuses a request that says nothing, or too much.
+pub fn check(shared: &Shared, request: &CreateResponse, parent: Option<&Arc<Turn>>) -> Result<(), ApiError> {
+    if request.input.is_empty() && request.instructions.is_none() && parent.is_none() {
+        return Err(ApiError::bad_field("input", "input is required: a text or a list of items"));
+    }
+    if request.input.len() > shared.limits.input_items {
+        let (count, limit) = (request.input.len(), shared.limits.input_items);
+        return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
+    }
+    Ok(())
+}
+
 /// A response being made.
 pub struct Run {
     shared: Arc<Shared>,
@@ -88,13 +100,7 @@ impl Run {
         parent: Option<Arc<Turn>>,
         origin: Origin,
     ) -> Result<Self, ApiError> {
-        if request.input.is_empty() && request.instructions.is_none() && parent.is_none() {
-            return Err(ApiError::bad_field("input", "input is required: a text or a list of items"));
-        }
-        if request.input.len() > shared.limits.input_items {
-            let (count, limit) = (request.input.len(), shared.limits.input_items);
-            return Err(ApiError::bad_field("input", format!("{count} items, at most {limit} are taken")));
-        }
+        check(shared, &request, parent.as_ref())?;
         let pool = shared.pools.get(request.model.as_deref()).await?;
         let tools = shared.toolbox.get(&request, carried_lists(&request.input, parent.as_ref()))?;
         tools.set.check(shared.limits.tools)?;

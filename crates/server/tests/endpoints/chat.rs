@@ -219,10 +219,112 @@ fn wrong_requests_are_told_what_is_wrong() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
-    let parts = json!([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]);
-    let answer = post(PATH, &ask(json!({"messages": [{"role": "user", "content": parts}], "max_tokens": 1}))).ok();
-    assert!(answer["flint"]["warnings"][0].as_str().unwrap().contains("`image_url`"));
+fn a_forced_call_comes_before_a_format() {
+    let schema = json!({"type": "json_schema", "json_schema": {"name": "c", "schema": {"type": "object"}}});
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    for choice in [named, json!("required")] {
+        let body = tools(json!({"tool_choice": choice, "response_format": schema}));
+        let answer = post(PATH, &body).ok();
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("tool_calls"), &Value::Null));
+        assert_eq!(choice["message"]["tool_calls"][0]["function"]["name"], "weather");
+    }
+    let answer = post(PATH, &tools(json!({"response_format": schema, "tool_choice": "auto"}))).ok();
+    assert!(answer["choices"][0]["message"]["content"].as_str().unwrap().starts_with('{'));
+}
+
+#[test]
+fn the_formats_of_other_servers_are_followed() {
+    let said = |more: Value| {
+        let body = with(&ask(json!({"max_tokens": 200})), more);
+        post(PATH, &body).ok()["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    for more in [
+        json!({"structured_outputs": {"choice": ["left", "right"]}}),
+        json!({"guided_choice": ["left", "right"]}),
+        json!({"guided_regex": "left|right"}),
+        json!({"guided_grammar": "start: \"left\" | \"right\""}),
+        json!({"structured_outputs": {"grammar": "root ::= \"le\" ft | \"right\"\nft ::= [f] [t]"}}),
+        json!({"grammar": "root ::= (\"left\" | \"right\")"}),
+    ] {
+        let text = said(more.clone());
+        assert!(["left", "right"].contains(&text.as_str()), "{more}: {text}");
+    }
+    for more in [
+        json!({"structured_outputs": {"json": city()}}),
+        json!({"guided_json": city().to_string()}),
+        json!({"json_schema": city()}),
+        json!({"response_format": {"type": "json_object", "schema": city()}}),
+    ] {
+        let value: Value = serde_json::from_str(&said(more)).unwrap();
+        assert!(["Paris", "Rome"].contains(&value["city"].as_str().unwrap()));
+    }
+    let completion =
+        json!({"model": "toy", "prompt": "a", "max_tokens": 50, "structured_outputs": {"choice": ["left"]}});
+    assert_eq!(post("/v1/completions", &completion).ok()["choices"][0]["text"], "left");
+    let response = json!({"model": "toy", "input": "a", "structured_outputs": {"choice": ["left"]}});
+    assert_eq!(post("/v1/responses", &response).ok()["output"][0]["content"][0]["text"], "left");
+    for (more, param) in [
+        (json!({"structured_outputs": {"xml": "x"}}), "structured_outputs.xml"),
+        (json!({"structural_tag": {}}), "structural_tag"),
+        (json!({"guided_lunch": 1}), "guided_lunch"),
+        (json!({"guided_regex": "a", "guided_choice": ["a"]}), "guided_choice"),
+    ] {
+        assert_eq!(error(&post(PATH, &ask(more.clone())), 400)["param"], param);
+        let body = with(&json!({"model": "toy", "input": "a"}), more);
+        assert_eq!(error(&post("/v1/responses", &body), 400)["param"], param);
+    }
+    let broken = ask(json!({"guided_grammar": "root ::= missing-rule"}));
+    assert!(error(&post(PATH, &broken), 400)["message"].as_str().unwrap().contains("missing_rule"));
+}
+
+#[test]
+fn an_answer_of_no_tokens_leaves_its_prompt_in_the_cache() {
+    for (index, limit) in ["max_tokens", "max_completion_tokens", "n_predict"].into_iter().enumerate() {
+        let messages = json!([{"role": "user", "content": format!("{index} is warmed up before it is asked")}]);
+        let mut body = with(&ask(json!({"max_tokens": null})), json!({"messages": messages}));
+        body[limit] = 0.into();
+        let answer = post(PATH, &body).ok();
+        let choice = &answer["choices"][0];
+        assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!(""), &json!("length")));
+        assert_eq!(answer["usage"]["completion_tokens"], 0);
+        body[limit] = 1.into();
+        let next = post(PATH, &body).ok();
+        let count = |name: &str| next["usage"].pointer(name).unwrap().as_u64().unwrap();
+        let (prompt, cached) = (count("/prompt_tokens"), count("/prompt_tokens_details/cached_tokens"));
+        assert!(cached + 1 >= prompt, "{cached} of {prompt}");
+        assert_eq!(next["usage"]["completion_tokens"], 1);
+        let chunks = post(PATH, &with(&body, json!({"stream": true, limit: 0}))).chunks();
+        assert_eq!(assembled(&chunks, 0).0["content"], "");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_in_a_message_and_noted_in_a_result() {
+    for part in [
+        json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}),
+        json!({"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}),
+        json!({"type": "file", "file": {"file_id": "f"}}),
+    ] {
+        let parts = json!([{"type": "text", "text": "a"}, part]);
+        for role in ["user", "system"] {
+            let error = error(&post(PATH, &ask(json!({"messages": [{"role": role, "content": parts}]}))), 400);
+            assert_eq!(
+                (&error["type"], &error["param"]),
+                (&json!("invalid_request_error"), &json!("messages[0].content"))
+            );
+            assert!(error["message"].as_str().unwrap().contains(part["type"].as_str().unwrap()), "{error}");
+        }
+        let call = json!({"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}});
+        let messages = json!([
+            {"role": "user", "content": "look"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": parts},
+        ]);
+        let answer = post(PATH, &ask(json!({"messages": messages, "max_tokens": 1}))).ok();
+        assert!(answer["flint"]["warnings"][0].as_str().unwrap().contains(part["type"].as_str().unwrap()));
+    }
+    assert_eq!(error(&post(PATH, &ask(json!({"modalities": ["audio"]}))), 400)["param"], "modalities");
 }
 
 #[test]

@@ -3,6 +3,9 @@
 
 mod chat;
 mod completions;
+mod embeddings;
 mod infill;
 mod messages;
+mod native;
+mod ollama;
 mod support;

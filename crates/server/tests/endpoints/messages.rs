@@ -154,3 +154,33 @@ fn errors_come_in_their_envelope() {
         assert!(error["request_id"].as_str().unwrap().starts_with("req_"));
     }
 }
+
+#[test]
+fn a_format_is_followed_and_a_forced_call_comes_before_it() {
+    let format = json!({"type": "json_schema", "schema": city()});
+    for more in [json!({"output_config": {"format": format}}), json!({"output_format": format})] {
+        let message = post(PATH, &with(&ask(json!({"max_tokens": 2000})), more)).ok();
+        let value: Value = serde_json::from_str(message["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert!(["Paris", "Rome"].contains(&value["city"].as_str().unwrap()));
+        assert_eq!(message["stop_reason"], "end_turn");
+    }
+    let message = post(PATH, &call(json!({"output_config": {"format": format}}))).ok();
+    assert_eq!(message["stop_reason"], "tool_use");
+    let wrong = post(PATH, &ask(json!({"output_config": {"format": {"type": "xml"}}})));
+    assert_eq!(wrong.status, 400);
+    assert_eq!(wrong.json()["error"]["type"], "invalid_request_error");
+}
+
+#[test]
+fn pictures_are_refused_and_a_message_of_no_tokens_says_nothing() {
+    let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}});
+    let reply = post(PATH, &ask(json!({"messages": [{"role": "user", "content": [picture]}]})));
+    assert_eq!(reply.status, 400);
+    let error = reply.json();
+    assert_eq!((&error["type"], &error["error"]["type"]), (&json!("error"), &json!("invalid_request_error")));
+    assert!(error["error"]["message"].as_str().unwrap().contains("messages[0].content[0].type: `image`"), "{error}");
+    let message = post(PATH, &ask(json!({"max_tokens": 0}))).ok();
+    assert_eq!((&message["content"], &message["stop_reason"]), (&json!([]), &json!("max_tokens")));
+    let stream = post(PATH, &ask(json!({"max_tokens": 0, "stream": true}))).events();
+    assert_eq!(assembled(&stream)["content"], json!([]));
+}

@@ -12,7 +12,7 @@ use model::gguf::{Array, Format, Gguf, Value as Meta};
 use serde_json::{Value, json};
 use server::guard::Limits;
 use server::store::StoreOptions;
-use server::{LoadedModel, Loader, ModelCard, PoolLimits, Server, ServerOptions};
+use server::{Embedder, FileFacts, LoadedModel, Loader, ModelCard, PoolLimits, Server, ServerOptions};
 use testkit::gguf::GgufWriter;
 use testkit::toy::{ToyBackend, ToyOptions};
 use text::{ChatTemplate, Tokenizer};
@@ -42,8 +42,46 @@ pub const IM_END: u32 = 256;
 /// ` xa` in one token, which no prompt is ever encoded to.
 pub const XA: u32 = 265;
 
-/// One model that fills gaps, and one that cannot.
+/// One model that fills gaps, one that cannot, and one that embeds.
 struct Toys;
+
+/// Counts letters: a token for each byte between two others, a number for each of the first bytes.
+struct Letters;
+
+/// Numbers of a vector of [`Letters`].
+pub const DIMENSIONS: usize = 4;
+
+/// Tokens of a text that [`Letters`] reads, the two around it included.
+pub const EMBEDDED_MAX: usize = 10;
+
+impl Embedder for Letters {
+    fn dimensions(&self) -> usize {
+        DIMENSIONS
+    }
+
+    fn context(&self) -> usize {
+        EMBEDDED_MAX
+    }
+
+    fn vocabulary(&self) -> usize {
+        256
+    }
+
+    fn tokens(&self, text: &str, _most: usize) -> Vec<u32> {
+        [1].into_iter().chain(text.bytes().map(u32::from)).chain([2]).collect()
+    }
+
+    fn cut(&self, mut tokens: Vec<u32>, most: usize) -> Vec<u32> {
+        tokens.truncate(most - 1);
+        tokens.push(2);
+        tokens
+    }
+
+    fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, String> {
+        let count = |letter: u32| tokens.iter().filter(|&&token| token == letter).count() as f32;
+        Ok(vec![count(97), count(98), count(99), tokens.len() as f32])
+    }
+}
 
 impl Loader for Toys {
     fn cards(&self) -> Vec<ModelCard> {
@@ -52,8 +90,23 @@ impl Loader for Toys {
             aliases: Vec::new(),
             description: "noise".to_owned(),
             context: CONTEXT,
+            file: Default::default(),
         };
         ["toy", "gapless"].map(card).to_vec()
+    }
+
+    fn embedders(&self) -> Vec<ModelCard> {
+        vec![ModelCard {
+            name: "letters".to_owned(),
+            aliases: vec!["a-b-c".to_owned()],
+            description: "counts letters".to_owned(),
+            context: EMBEDDED_MAX,
+            file: FileFacts { family: "bert".to_owned(), parameters: "0".to_owned(), ..FileFacts::default() },
+        }]
+    }
+
+    fn load_embedder(&self, _name: &str) -> Result<Box<dyn Embedder>, String> {
+        Ok(Box::new(Letters))
     }
 
     fn load(&self, name: &str) -> Result<LoadedModel, String> {
@@ -141,6 +194,13 @@ impl Reply {
     pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.json()
+    }
+
+    /// The lines of a stream of JSON.
+    pub fn lines(&self) -> Vec<Value> {
+        assert_eq!(self.status, 200, "{}", self.body);
+        assert!(self.head.to_lowercase().contains("content-type: application/x-ndjson"), "{}", self.head);
+        self.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Names and data of a stream's events; comments left out.

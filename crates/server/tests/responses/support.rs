@@ -103,6 +103,7 @@ impl Loader for Actors {
             aliases: vec![format!("{name}-alias")],
             description: "does what it is told".to_owned(),
             context: self.context,
+            file: Default::default(),
         };
         NAMES.map(card).to_vec()
     }

@@ -99,6 +99,19 @@ async fn prose_calls_and_fenced_calls_are_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_forced_call_comes_before_a_format() {
+    let server = TestServer::start().await;
+    let mut http = server.http().await;
+    let format = json!({"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}});
+    for choice in [json!("required"), json!({"type": "function", "name": "ls"})] {
+        let asked = json!({"input": "say no", "tools": [ls()], "tool_choice": choice, "text": format});
+        let response = http.create(asked).await.ok();
+        assert_eq!(response["output"][0]["type"], "function_call", "{response}");
+        assert_eq!(response["text"]["format"]["type"], "json_schema");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tools_of_a_namespace_come_back_under_both_names() {
     let server = TestServer::start().await;
     let mut http = server.http().await;

@@ -16,6 +16,7 @@ mod environment;
 mod error;
 mod formats;
 mod gate;
+mod gbnf;
 mod limits;
 mod tools;
 
@@ -43,6 +44,19 @@ pub enum GrammarSource {
     Regex(String),
     /// Calls of tools.
     Tools(ToolGrammar),
+}
+
+impl GrammarSource {
+    /// One of these texts.
+    pub fn choice(texts: &[String]) -> Self {
+        let quoted: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+        Self::Lark(format!("start: {}\n", quoted.join(" | ")))
+    }
+
+    /// A grammar in Lark's notation, or in that of llama.cpp.
+    pub fn grammar(text: &str) -> Self {
+        Self::Lark(if gbnf::is_gbnf(text) { gbnf::to_lark(text) } else { text.to_owned() })
+    }
 }
 
 /// The tools of a request and what the client said about calling them.

@@ -68,7 +68,13 @@ impl InstantLoader {
 impl Loader for InstantLoader {
     fn cards(&self) -> Vec<ModelCard> {
         let description = "answers at once".to_owned();
-        vec![ModelCard { name: "instant".to_owned(), aliases: Vec::new(), description, context: CONTEXT }]
+        vec![ModelCard {
+            name: "instant".to_owned(),
+            aliases: Vec::new(),
+            description,
+            context: CONTEXT,
+            file: Default::default(),
+        }]
     }
 
     fn load(&self, _name: &str) -> Result<LoadedModel, String> {

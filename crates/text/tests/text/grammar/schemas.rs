@@ -342,3 +342,24 @@ fn forced_tokens_are_the_tokenizers_and_are_accepted() {
         matcher.accept(id).unwrap();
     }
 }
+
+#[test]
+fn grammars_in_the_notation_of_llama_cpp_and_choices() {
+    let gbnf = "# words\nroot ::= \"yes\" | no\nno ::= \"no\" [0-9]{1,2} ( \"\\n\" | [ ] )?\n";
+    for (source, right, wrong) in [
+        (GrammarSource::grammar(gbnf), ["yes", "no1", "no12\n"], ["Y", "nox", "yes1"]),
+        (GrammarSource::grammar("start: \"yes\" | /no[0-9]?\\n?/"), ["yes", "no1", "no\n"], ["Y", "nox", "yes1"]),
+        (
+            GrammarSource::choice(&["yes".into(), "no \"1\"".into(), "a|b\n".into()]),
+            ["yes", "no \"1\"", "a|b\n"],
+            ["b", "no 2", "yesno"],
+        ),
+    ] {
+        let grammar = LAB.compile(source);
+        for text in right {
+            let mut matcher = LAB.follow(&grammar, text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(super::may_end(&mut matcher), "{text}");
+        }
+        wrong.iter().for_each(|text| assert!(LAB.follow(&grammar, text).is_err(), "{text}"));
+    }
+}
