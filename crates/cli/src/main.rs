@@ -21,17 +21,18 @@ mod sandbox;
 mod screen;
 mod selftest;
 mod serve;
+mod shell;
 mod trust;
 mod undo;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Real-time coding on your own hardware: without a command, the partner in this terminal
 #[derive(Parser)]
-#[command(name = "flint", version, args_conflicts_with_subcommands = true)]
+#[command(name = "flint", version = env!("FLINT_VERSION"), args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(flatten)]
     screen: screen::ScreenArgs,
@@ -67,6 +68,10 @@ enum Command {
     Trust(trust::TrustArgs),
     /// Run one command in the sandbox, or say what it enforces here
     Sandbox(sandbox::SandboxArgs),
+    /// Print the completions of a shell
+    Completions(shell::CompletionsArgs),
+    /// Print or write manual pages
+    Man(shell::ManArgs),
     /// Print the licences of the packages in this binary
     Licenses,
     /// Compare every kernel of a device with its oracle
@@ -104,6 +109,8 @@ fn main() -> ExitCode {
         Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),
         Command::Trust(args) => trust::run(args).map(|()| ExitCode::SUCCESS),
         Command::Sandbox(args) => sandbox::run(args),
+        Command::Completions(args) => shell::completions(&args, Arguments::command()).map(|()| ExitCode::SUCCESS),
+        Command::Man(args) => shell::man(&args, Arguments::command()).map(|()| ExitCode::SUCCESS),
         Command::Licenses => licenses().map(|()| ExitCode::SUCCESS),
         Command::Selftest(args) => selftest::run(args).map(|()| ExitCode::SUCCESS),
     })

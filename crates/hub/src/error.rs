@@ -175,7 +175,15 @@ pub enum SourceError {
         /// What it had.
         remembered: String,
     },
-    /// Hugging Face gave no answer, or none that can be used.
+    /// There is no way to the other side, or it does not answer.
+    #[error("{host} cannot be reached: {why}")]
+    Unreachable {
+        /// Who was asked.
+        host: String,
+        /// What happened instead.
+        why: String,
+    },
+    /// Hugging Face gave an answer that cannot be used.
     #[error("{0}")]
     Hub(String),
     /// A problem of this machine and not of the source.

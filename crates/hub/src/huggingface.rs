@@ -1,179 +1,308 @@
-//! The source that fetches one file of a Hugging Face repository, through the hf-hub crate.
+//! The source that fetches one file of a Hugging Face repository.
 //!
-//! What the hub says of a large file includes its sha256, so a file that is not the one in the catalogue is refused
-//! before a byte of it is fetched, and a model whose digest the catalogue does not know is compared with the hub's own
-//! word. hf-hub resumes a partial file by itself and sets no time limit, so it runs on a thread of its own and is given
-//! up when it falls silent; its own file lock keeps an abandoned thread from disturbing a later attempt.
+//! The hub announces the sha256 of a large file in its first answer. A file that is not the one in the catalogue is
+//! therefore refused before a byte of it is fetched, and a model whose digest the catalogue does not know is compared with
+//! the hub's own word. Three seconds must be enough to connect: most machines that cannot reach the hub never will, and
+//! the next source is waiting. Redirects are followed here rather than by the HTTP library, because the token belongs to
+//! the endpoint alone and the files themselves lie on other hosts.
 
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use hf_hub::api::sync::{Api, ApiBuilder};
-use hf_hub::{Cache, Repo, RepoType};
+use ureq::http::{HeaderMap, Response, StatusCode, Uri};
+use ureq::{Agent, Body};
 
 use crate::catalogue::is_sha256;
+use crate::disk;
 use crate::error::{Error, SourceError};
 use crate::progress::Event;
 use crate::pull::{Fetched, Job};
 use crate::verify;
 
-/// Longest silence before the hub is given up.
+/// Where Hugging Face is unless `HF_ENDPOINT` names a mirror.
+const ENDPOINT: &str = "https://huggingface.co";
+/// Longest wait for an address, and again for a connection with TLS.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// Longest wait for the head of an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// Longest silence within a body.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
-const RETRIES_MAX: usize = 5;
-/// Messages from the download that may wait to be shown.
-const QUEUE_MAX: usize = 16;
+/// The hub answers with one redirect, after a repository was renamed with two.
+const REDIRECTS_MAX: usize = 5;
+/// Connections in a row that bring next to nothing before the hub is given up.
+const RETRIES_MAX: u32 = 5;
+/// What a connection must bring to count as one that works.
+const FRUITFUL_BYTES: u64 = 64 << 10;
+const RETRY_WAIT: Duration = Duration::from_millis(300);
 /// Bytes between two messages.
 const REPORT_BYTES: u64 = 1 << 20;
-
-enum Message {
-    /// What the hub says of the file.
-    Described {
-        bytes: u64,
-        sha256: String,
-    },
-    /// Bytes on disk so far.
-    Bytes(u64),
-    /// All of it is in this file.
-    Done(PathBuf),
-    Failed(String),
-}
-
-/// The file asked for.
-struct Request {
-    api: Api,
-    cache: Cache,
-    repo: Repo,
-    file: String,
-}
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// Fetches the file and compares it with the catalogue or, where that is silent, with the hub's own digest.
 pub(crate) fn fetch(job: &mut Job<'_>, repo: &str, file: &str, revision: &str) -> Result<Fetched, SourceError> {
-    let request = Request::new(job, repo, file, revision)?;
-    let (sender, messages) = mpsc::sync_channel(QUEUE_MAX);
-    let (go, may_go) = mpsc::sync_channel(1);
-    std::thread::spawn(move || {
-        let end = match request.run(&sender, &may_go) {
-            Ok(Some(path)) => Message::Done(path),
-            Ok(None) => return,
-            Err(reason) => Message::Failed(reason),
-        };
-        // Nobody listens any more when the wait was given up.
-        let _ = sender.send(end);
-    });
-
-    let Message::Described { bytes, sha256 } = next(&messages)? else {
-        return Err(SourceError::Hub("the hub did not describe the file".to_owned()));
-    };
+    let hub = Hub::new(job)?;
+    let url = format!("{}/{repo}/resolve/{}/{file}", hub.base, revision.replace('/', "%2F"));
+    let (bytes, sha256) = hub.describe(&url, repo, file)?;
     job.compare(bytes, &sha256)?;
-    let kept = crate::disk::bytes_below(job.staging).min(bytes);
+    let part = job.staging.join(format!("{sha256}.part"));
+    let kept = length(&part)?.min(bytes);
     job.progress.event(Event::Source { source: job.source, resumed: kept });
     job.require_disk(bytes - kept)?;
-    // The thread has not ended: it waits for this.
-    let _ = go.send(());
-
-    let path = loop {
-        match next(&messages)? {
-            Message::Bytes(done) => job.progress.event(Event::Bytes { done: done.min(bytes), total: Some(bytes) }),
-            Message::Done(path) => break path,
-            Message::Described { .. } | Message::Failed(_) => {
-                unreachable!("sent once, and turned into an error")
-            }
-        }
-    };
+    hub.download(job, &url, &part, bytes)?;
     job.progress.event(Event::Verifying);
-    let found = verify::sha256_of(&path)?;
+    let found = verify::sha256_of(&part)?;
     if found != sha256 {
         return Err(SourceError::Mismatch { what: "sha256", got: found, expected: sha256 });
     }
-    Ok(Fetched { path, sha256 })
+    Ok(Fetched { path: part, sha256 })
 }
 
-fn next(messages: &Receiver<Message>) -> Result<Message, SourceError> {
-    match messages.recv_timeout(STALL_LIMIT) {
-        Ok(Message::Failed(reason)) => Err(SourceError::Hub(reason)),
-        Ok(message) => Ok(message),
-        Err(RecvTimeoutError::Timeout) => Err(SourceError::Stalled { seconds: STALL_LIMIT.as_secs() }),
-        Err(RecvTimeoutError::Disconnected) => Err(SourceError::Hub("the download ended unexpectedly".to_owned())),
+/// The endpoint and how to talk to it.
+struct Hub {
+    agent: Agent,
+    /// Without a slash at its end.
+    base: String,
+    endpoint: Uri,
+    /// The whole value of the header, for the endpoint only.
+    authorization: Option<String>,
+}
+
+/// What the answers on the way to a file say of it.
+#[derive(Default)]
+struct Announced {
+    bytes: Option<u64>,
+    sha256: Option<String>,
+}
+
+impl Hub {
+    fn new(job: &Job<'_>) -> Result<Hub, SourceError> {
+        let options = &job.options.huggingface;
+        let base = options.endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
+        let endpoint = parse(&base)?;
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_resolve(Some(CONNECT_LIMIT))
+            .timeout_connect(Some(CONNECT_LIMIT))
+            .timeout_recv_response(Some(ANSWER_LIMIT))
+            .timeout_per_read(Some(STALL_LIMIT))
+            .user_agent(concat!("flint/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        let authorization = options.token.as_ref().map(|token| format!("Bearer {}", token.reveal()));
+        Ok(Hub { agent, base, endpoint, authorization })
+    }
+
+    /// Size and digest of the file.
+    fn describe(&self, url: &str, repo: &str, file: &str) -> Result<(u64, String), SourceError> {
+        let enough = |announced: &Announced| announced.bytes.is_some() && announced.sha256.is_some();
+        let (response, announced) = self.get(url, "bytes=0-0", enough)?;
+        let status = response.status();
+        if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            let advice = if self.authorization.is_some() { "the token may not read it" } else { "set HF_TOKEN" };
+            return Err(SourceError::Hub(format!("{} does not give out {repo}: {advice} ({status})", self.host())));
+        }
+        if status == StatusCode::NOT_FOUND {
+            return Err(SourceError::Hub(format!("{} has no file {file} in {repo}", self.host())));
+        }
+        if !status.is_success() && !status.is_redirection() {
+            return Err(SourceError::Hub(format!("{} answered {status}", self.host())));
+        }
+        match (announced.bytes, announced.sha256) {
+            (Some(bytes), Some(sha256)) => Ok((bytes, sha256)),
+            (_, None) => {
+                Err(SourceError::Hub(format!("the hub gives no sha256 for {file}, so it could not be checked")))
+            }
+            (None, _) => Err(SourceError::Hub(format!("the hub does not say how large {file} is"))),
+        }
+    }
+
+    /// Brings the rest of the file, over as many connections as it takes.
+    fn download(&self, job: &mut Job<'_>, url: &str, part: &Path, bytes: u64) -> Result<(), SourceError> {
+        let mut fruitless = 0;
+        loop {
+            let have = length(part)?;
+            if have == bytes {
+                return Ok(());
+            }
+            if have > bytes {
+                disk::remove(part)?;
+                continue;
+            }
+            let ended = self.download_from(job, url, part, have, bytes);
+            let gained = length(part)?.saturating_sub(have);
+            fruitless = if gained >= FRUITFUL_BYTES { 0 } else { fruitless + 1 };
+            match ended {
+                Err(error @ (SourceError::Unreachable { .. } | SourceError::Stalled { .. }))
+                    if fruitless > RETRIES_MAX =>
+                {
+                    return Err(error);
+                }
+                Ok(()) if fruitless > RETRIES_MAX => {
+                    return Err(SourceError::Hub("the connection kept closing early".to_owned()));
+                }
+                Ok(()) | Err(SourceError::Unreachable { .. } | SourceError::Stalled { .. }) => {}
+                Err(other) => return Err(other),
+            }
+            if fruitless > 0 && length(part)? < bytes {
+                std::thread::sleep(RETRY_WAIT * fruitless);
+            }
+        }
+    }
+
+    /// One connection's worth of the file, appended to what is there. That it ended early is for the caller to see.
+    fn download_from(
+        &self,
+        job: &mut Job<'_>,
+        url: &str,
+        part: &Path,
+        have: u64,
+        bytes: u64,
+    ) -> Result<(), SourceError> {
+        let (response, _) = self.get(url, &format!("bytes={have}-"), |_| false)?;
+        let status = response.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(self.unreachable(format!("it answered {status}")));
+        }
+        let resumes = status == StatusCode::PARTIAL_CONTENT
+            && header(response.headers(), "content-range")
+                .is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
+        if !resumes && status != StatusCode::OK {
+            return Err(SourceError::Hub(format!("the download was answered with {status}")));
+        }
+        let mut file = File::options().create(true).append(true).open(part).map_err(Error::io("open", part))?;
+        let mut done = if resumes { have } else { 0 };
+        // A server that ignores the range sends the file from its first byte.
+        file.set_len(done).map_err(Error::io("cut", part))?;
+        let mut body = response.into_body().into_reader().take(bytes - done);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut reported = 0;
+        loop {
+            if done - reported >= REPORT_BYTES || done == bytes {
+                job.progress.event(Event::Bytes { done, total: Some(bytes) });
+                reported = done;
+            }
+            match body.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => {
+                    file.write_all(&buffer[..count]).map_err(Error::io("write", part))?;
+                    done += count as u64;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(&error) => {
+                    return Err(SourceError::Stalled { seconds: STALL_LIMIT.as_secs() });
+                }
+                Err(error) => return Err(self.unreachable(error.to_string())),
+            }
+        }
+    }
+
+    /// Follows redirects until there is a body, or until what was announced is enough.
+    fn get(
+        &self,
+        url: &str,
+        range: &str,
+        enough: impl Fn(&Announced) -> bool,
+    ) -> Result<(Response<Body>, Announced), SourceError> {
+        let mut url = parse(url)?;
+        let mut announced = Announced::default();
+        for _ in 0..=REDIRECTS_MAX {
+            let ours = origin(&url) == origin(&self.endpoint);
+            let mut request = self.agent.get(url.clone()).header("Range", range);
+            if ours && let Some(value) = &self.authorization {
+                request = request.header("Authorization", value);
+            }
+            let response = request.call().map_err(|error| unreachable(&url, &error))?;
+            announced.read(response.headers(), ours);
+            let to = header(response.headers(), "location");
+            let Some(to) = to.filter(|_| response.status().is_redirection() && !enough(&announced)) else {
+                return Ok((response, announced));
+            };
+            url = redirected(&url, to)?;
+        }
+        Err(SourceError::Hub(format!("the hub redirected more than {REDIRECTS_MAX} times")))
+    }
+
+    fn host(&self) -> &str {
+        self.endpoint.host().unwrap_or_default()
+    }
+
+    fn unreachable(&self, why: String) -> SourceError {
+        SourceError::Unreachable { host: self.host().to_owned(), why }
     }
 }
 
-impl Request {
-    fn new(job: &Job<'_>, repo: &str, file: &str, revision: &str) -> Result<Request, SourceError> {
-        let mut builder = ApiBuilder::from_env()
-            .with_cache_dir(job.staging.to_owned())
-            .with_progress(false)
-            .with_retries(RETRIES_MAX)
-            .with_user_agent("flint", env!("CARGO_PKG_VERSION"));
-        if let Some(endpoint) = &job.options.huggingface_endpoint {
-            builder = builder.with_endpoint(endpoint.clone());
+impl Announced {
+    /// Sizes are compared anyway; the digest counts only from the endpoint, since it may be all that is known.
+    fn read(&mut self, headers: &HeaderMap, from_endpoint: bool) {
+        if from_endpoint && self.sha256.is_none() {
+            let tag = header(headers, "x-linked-etag").or_else(|| header(headers, "etag"));
+            self.sha256 = tag.map(|tag| tag.trim_matches('"').to_owned()).filter(|tag| is_sha256(tag));
         }
-        if let Ok(token) = std::env::var("HF_TOKEN") {
-            builder = builder.with_token(Some(token));
+        if self.bytes.is_none() {
+            let total =
+                header(headers, "content-range").and_then(|range| range.rsplit_once('/')).map(|(_, total)| total);
+            self.bytes = header(headers, "x-linked-size").or(total).and_then(|bytes| bytes.parse().ok());
         }
-        Ok(Request {
-            api: builder.build().map_err(|error| SourceError::Hub(error.to_string()))?,
-            cache: Cache::new(job.staging.to_owned()),
-            repo: Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned()),
-            file: file.to_owned(),
-        })
-    }
-
-    /// The whole exchange, on the download's own thread. `None` when nobody wants the file after all.
-    fn run(&self, sender: &SyncSender<Message>, may_go: &Receiver<()>) -> Result<Option<PathBuf>, String> {
-        let repo = self.api.repo(self.repo.clone());
-        let described = self.api.metadata(&repo.url(&self.file)).map_err(|error| error.to_string())?;
-        // The tag also becomes the name of a file, so nothing else is let through.
-        let sha256 = described.etag().to_owned();
-        if !is_sha256(&sha256) {
-            return Err(format!("the hub gives no sha256 for {}, so it could not be checked", self.file));
-        }
-        let bytes = described.size() as u64;
-        if sender.send(Message::Described { bytes, sha256: sha256.clone() }).is_err() || may_go.recv().is_err() {
-            return Ok(None);
-        }
-        let blob = self.cache.repo(self.repo.clone()).blob_path(&sha256);
-        if let Some(whole) = finished(&blob, bytes).map_err(|error| error.to_string())? {
-            return Ok(Some(whole));
-        }
-        let progress = Reporter { sender: sender.clone(), done: 0, reported: 0 };
-        repo.download_with_progress(&self.file, progress).map_err(|error| error.to_string())?;
-        Ok(Some(blob))
     }
 }
 
-/// The bytes of an earlier attempt, if they are all there. Killed between its last byte and its rename, hf-hub would ask
-/// for the bytes after the last one, and be refused for ever.
-fn finished(blob: &Path, bytes: u64) -> Result<Option<PathBuf>, Error> {
-    for path in [blob.to_owned(), blob.with_extension("part")] {
-        match std::fs::metadata(&path) {
-            Ok(meta) if meta.len() == bytes => return Ok(Some(path)),
-            Ok(meta) if meta.len() > bytes => crate::disk::remove(&path)?,
-            _ => {}
-        }
-    }
-    Ok(None)
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
 }
 
-/// Passes the bytes on, thinned out.
-struct Reporter {
-    sender: SyncSender<Message>,
-    done: u64,
-    reported: u64,
+fn parse(url: &str) -> Result<Uri, SourceError> {
+    let uri: Option<Uri> = url.parse().ok();
+    let usable = |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
+    uri.filter(usable).ok_or_else(|| SourceError::Hub(format!("`{url}` is not an address of a hub")))
 }
 
-impl hf_hub::api::Progress for Reporter {
-    fn init(&mut self, _: usize, _: &str) {
-        (self.done, self.reported) = (0, 0);
-    }
+/// Scheme, host and port: who a token may be shown to.
+fn origin(url: &Uri) -> (Option<&str>, Option<String>, u16) {
+    let usual = if url.scheme_str() == Some("https") { 443 } else { 80 };
+    (url.scheme_str(), url.host().map(str::to_lowercase), url.port_u16().unwrap_or(usual))
+}
 
-    fn update(&mut self, bytes: usize) {
-        self.done += bytes as u64;
-        if self.done - self.reported >= REPORT_BYTES {
-            self.reported = self.done;
-            let _ = self.sender.send(Message::Bytes(self.done));
+/// Where a redirect leads. It may not leave TLS.
+fn redirected(from: &Uri, to: &str) -> Result<Uri, SourceError> {
+    let refused = || SourceError::Hub(format!("the hub redirected to `{to}`, which is not followed"));
+    let url = match (to.starts_with("//"), to.starts_with('/'), from.scheme_str(), from.authority()) {
+        (false, true, Some(scheme), Some(authority)) => format!("{scheme}://{authority}{to}"),
+        (false, false, ..) => to.to_owned(),
+        _ => return Err(refused()),
+    };
+    let url = parse(&url).map_err(|_| refused())?;
+    if from.scheme_str() == Some("https") && url.scheme_str() != Some("https") {
+        return Err(refused());
+    }
+    Ok(url)
+}
+
+fn unreachable(url: &Uri, error: &ureq::Error) -> SourceError {
+    let why = match error {
+        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+            format!("no connection within {} seconds", CONNECT_LIMIT.as_secs())
         }
-    }
+        ureq::Error::Timeout(_) => "no answer".to_owned(),
+        ureq::Error::HostNotFound => "the name is not known here".to_owned(),
+        other => other.to_string(),
+    };
+    SourceError::Unreachable { host: url.host().unwrap_or_default().to_owned(), why }
+}
 
-    fn finish(&mut self) {}
+/// The HTTP library wraps its own error.
+fn is_timeout(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ureq::Error>());
+    matches!(inner, Some(ureq::Error::Timeout(_)))
+}
+
+/// Bytes in a file that may not be there yet.
+fn length(path: &Path) -> Result<u64, Error> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(meta.len()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
 }

@@ -20,6 +20,7 @@ mod store;
 mod progress;
 mod pull;
 
+mod cache;
 mod huggingface;
 mod joined;
 mod packages;
@@ -32,6 +33,7 @@ mod disk;
 mod lock;
 mod verify;
 
+pub use cache::{HuggingFace, Token};
 pub use catalogue::{Catalogue, Entry, Source, Style};
 pub use disk::{format_bytes, free_bytes};
 pub use error::{Attempt, Error, SourceError};

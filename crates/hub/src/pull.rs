@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::cache::{self, HuggingFace};
 use crate::catalogue::{Entry, Source};
 use crate::disk;
 use crate::error::{Attempt, Error, SourceError};
@@ -26,20 +27,20 @@ pub struct PullOptions {
     pub pip: Option<PathBuf>,
     /// Folders that may have no part in what is run: the repository worked in, which others wrote.
     pub never: Vec<PathBuf>,
-    /// Where Hugging Face is, instead of its usual address.
-    pub huggingface_endpoint: Option<String>,
+    /// How to reach Hugging Face, and its tools' cache.
+    pub huggingface: HuggingFace,
     /// Tells the free bytes of the disk that holds a directory.
     pub free_bytes: fn(&Path) -> std::io::Result<u64>,
 }
 
 impl PullOptions {
-    /// The usual options, with `FLINT_PIP` and `HF_ENDPOINT` from the environment.
+    /// The usual options, with `FLINT_PIP` and Hugging Face's variables from the environment.
     pub fn from_env() -> PullOptions {
         PullOptions {
             offline: false,
             pip: std::env::var_os("FLINT_PIP").map(PathBuf::from),
             never: boundary::program::current_workspace(),
-            huggingface_endpoint: std::env::var("HF_ENDPOINT").ok(),
+            huggingface: HuggingFace::from_env(),
             free_bytes: disk::free_bytes,
         }
     }
@@ -68,7 +69,7 @@ impl Store {
     /// Fetches a model unless a good copy is here, and returns its path. A copy that is here is read in full, so this
     /// also repairs a damaged one. Two pulls of one model share a single download: the second waits for the first.
     pub fn pull(&self, entry: &Entry, options: &PullOptions, progress: &mut dyn Progress) -> Result<PathBuf, Error> {
-        if options.offline {
+        if options.offline && options.huggingface.cached(entry).is_none() {
             return self.pull_offline(entry);
         }
         disk::create_dir(&self.partial_dir())?;
@@ -103,6 +104,23 @@ impl Store {
     fn fetch(&self, entry: &Entry, options: &PullOptions, progress: &mut dyn Progress) -> Result<Fetched, Error> {
         let mut attempts = Vec::new();
         let remembered = pins::remembered(self, entry)?;
+        if let Some((blob, sha256)) = options.huggingface.cached(entry) {
+            let described = format!("the Hugging Face cache, {}", blob.display());
+            let staging = self.staging(entry).join("cache");
+            disk::create_dir(&staging)?;
+            let (remembered, progress) = (remembered.clone(), &mut *progress);
+            let mut job = Job { entry, remembered, source: &described, staging: &staging, options, progress };
+            match cache::take(&mut job, &blob, sha256) {
+                Ok(fetched) => return Ok(fetched),
+                Err(why) => {
+                    progress.event(Event::SourceFailed { source: &described, why: &why });
+                    attempts.push(Attempt { source: described, why });
+                }
+            }
+        }
+        if options.offline {
+            return Err(Error::Offline { name: entry.name.clone() });
+        }
         for (index, source) in entry.sources.iter().enumerate() {
             let described = source.to_string();
             let staging = self.staging(entry).join(format!("source-{}", index + 1));

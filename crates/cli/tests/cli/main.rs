@@ -7,8 +7,10 @@
 mod bench;
 mod config;
 mod doctor;
+mod documents;
 mod run;
 mod serve;
+mod shell;
 
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;

