@@ -6,7 +6,9 @@
 
 pub mod card;
 pub mod chat;
+pub mod document;
 pub mod encoder;
 pub mod gguf;
 pub mod models;
+pub mod skip;
 pub mod toy;

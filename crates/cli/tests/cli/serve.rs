@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::{flint, pull_small};
 
 /// A server of its own; killed when dropped.
-struct Served {
+pub struct Served {
     child: Child,
     port: u16,
     _state: tempfile::TempDir,
 }
 
 impl Served {
-    fn start() -> Self {
+    pub fn start() -> Self {
         pull_small();
         let state = tempfile::tempdir().unwrap();
         let port_file = state.path().join("port");
@@ -37,7 +37,7 @@ impl Served {
     }
 
     /// The body that answers a request.
-    fn ask(&self, path: &str, body: Option<&Value>) -> String {
+    pub fn ask(&self, path: &str, body: Option<&Value>) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let method = if body.is_some() { "POST" } else { "GET" };
         let body = body.map(Value::to_string).unwrap_or_default();

@@ -2,6 +2,8 @@
 //! says why it exists, that files stay readable, and where unsafe code may be.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test whose surroundings fail should fail")]
 
+mod documents;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,6 +90,21 @@ fn the_search_for_unsafe_code_finds_it() {
     assert!(has_unsafe("fn a() {\n    unsafe { b() }\n}"));
     assert!(has_unsafe("#![allow(unsafe_code)]"));
     assert!(!has_unsafe("// unsafe { b() }\n//! no unsafe here\nlet a = is_unsafe();"));
+}
+
+/// What tells others which Flint it is has one version, which the newest entry of the change log has too.
+#[test]
+fn those_who_say_a_version_say_the_same() {
+    let version = |name: &str| {
+        let text = read(&root().join("crates").join(name).join("Cargo.toml"));
+        text.lines().find_map(|line| line.strip_prefix("version = \"")).unwrap().trim_end_matches('"').to_owned()
+    };
+    assert_eq!(version("server"), version("cli"));
+    assert_eq!(version("hub"), version("cli"));
+    let log = read(&root().join("CHANGELOG.md"));
+    let released =
+        log.lines().find_map(|line| line.strip_prefix("## ").filter(|title| *title != "Unreleased")).unwrap();
+    assert!(released.starts_with(&version("cli")), "the newest release in CHANGELOG.md is {released}");
 }
 
 /// The workspace's packages and who depends on whom, normal dependencies only.
