@@ -34,8 +34,18 @@ fn nvrtc() -> Option<PathBuf> {
 
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
+    if std::env::var("FLINT_TEST_GROUPS").is_ok_and(|due| !due.split_whitespace().any(|name| name == "kernel-compiles"))
+    {
+        return println!("skipped: not due");
+    }
     if std::env::var_os("FLINT_NVRTC").is_none() {
-        let Some(library) = nvrtc() else { return };
+        let Some(library) = nvrtc() else {
+            // A check that is skipped without a word looks green.
+            return assert!(
+                std::env::var("CI").map_or(true, |value| value != "true"),
+                "under CI this may not be skipped"
+            );
+        };
         // The library is looked for once per process, so the work is done by a child that is told where it is.
         let test = std::env::current_exe().unwrap();
         let kept = tempfile::tempdir().unwrap();

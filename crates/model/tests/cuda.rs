@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Output;
 use testkit::card;
 use testkit::models::{Tiny, VOCAB};
+use testkit::skip::{is_due, skipped};
 
 /// Normalised error of all logits of a prompt. Rounding activations to 8 bits makes last-bit differences grow to about
 /// 0.4 % for each of seven quantisations, on the CPU against itself as well; see `decoder.rs`. Long steps do not round
@@ -87,7 +88,10 @@ fn an_emulated_card_of_8_0_agrees_with_the_cpu() {
 /// These tests in a process of their own that has an emulated card; nothing where there is a card already or can be none.
 fn on_emulated_card(arguments: &[&str], settings: [(&str, &str); 1]) -> Option<Output> {
     if ::cuda::Device::count().is_ok() {
-        println!("skipped: there is a card, emulated or not");
+        skipped("there is a card, emulated or not");
+        return None;
+    }
+    if !is_due("emulated-card") {
         return None;
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated-card");
@@ -115,7 +119,7 @@ fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
 
 fn load_with(tiny: &Tiny, kv_type: KvType, places: usize) -> Option<(CpuModel, CudaModel)> {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
-        println!("skipped: {error}");
+        skipped(&format!("there is no card: {error}"));
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -300,7 +304,7 @@ fn longer_steps(card: &mut CudaModel) {
 #[test]
 fn real_shapes_give_equal_bits_for_any_number_of_rows() {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
-        return println!("skipped: {error}");
+        return skipped(&format!("there is no card: {error}"));
     }
     let cases = if is_emulated() { Cases::Small } else { Cases::All };
     if is_emulated() {

@@ -21,6 +21,7 @@ use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, Want};
 use serde_json::Value;
 use std::path::Path;
 use testkit::gguf::{real_model, write_as};
+use testkit::skip::skipped;
 
 /// Closer than this, two logits are a near tie.
 const NEAR: f64 = 0.05;
@@ -135,7 +136,7 @@ fn check_perplexity(name: &str, golden: &str) {
 fn slow() -> bool {
     let slow = std::env::var("FLINT_TEST_SLOW").is_ok_and(|value| !value.is_empty());
     if !slow {
-        println!("skipped: takes a minute; set FLINT_TEST_SLOW=1 to run it");
+        skipped("takes a minute; set FLINT_TEST_SLOW=1 to run it");
     }
     slow
 }
@@ -154,7 +155,7 @@ fn smollm2_135m_as_floats() {
 #[test]
 fn qwen_coder_as_floats() {
     if std::env::var_os("FLINT_TEST_FLOATS").is_none() {
-        return println!("skipped: writes files of 2.5 and 7.1 GB; set FLINT_TEST_FLOATS=1 to run it");
+        return skipped("writes files of 2.5 and 7.1 GB; set FLINT_TEST_FLOATS=1 to run it");
     }
     check_greedy_of_floats("qwen2.5-coder-0.5b", include_str!("golden/qwen2.5-coder-0.5b.floats.greedy.jsonl"));
     check_greedy_of_floats("qwen2.5-coder-1.5b", include_str!("golden/qwen2.5-coder-1.5b.floats.greedy.jsonl"));

@@ -14,7 +14,7 @@ pub const EMULATED: &str = "emulated card";
 pub fn emulated(program: &Path, folder: &Path) -> Option<Command> {
     let is_host = cfg!(all(target_os = "linux", target_arch = "x86_64"));
     if !is_host || Command::new("g++").arg("--version").output().is_err() {
-        println!("skipped: an emulated card needs 64-bit Linux on x86 and g++");
+        crate::skip::skipped("an emulated card needs 64-bit Linux on x86 and g++");
         return None;
     }
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/emulator/run"));

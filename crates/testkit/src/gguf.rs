@@ -169,7 +169,7 @@ pub fn real_model(name: &str) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    println!("skipped: {} is missing; fetch it with `flint models pull {name}`", path.display());
+    crate::skip::skipped(&format!("{} is missing; fetch it with `flint models pull {name}`", path.display()));
     None
 }
 

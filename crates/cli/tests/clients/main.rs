@@ -36,7 +36,7 @@ const CLIENT_SECONDS_MAX: u32 = 600;
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     if std::env::var_os("FLINT_TEST_CLIENTS").is_none_or(|value| value.is_empty()) {
-        println!("skipped: set FLINT_TEST_CLIENTS=1 to install real clients from their registries and run them");
+        testkit::skip::skipped("set FLINT_TEST_CLIENTS=1 to install real clients from their registries and run them");
         return None;
     }
     Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))

@@ -17,7 +17,7 @@ fn ms(since: Instant) -> f64 {
 #[test]
 fn mask_speed() {
     let Some(gguf) = models::real("qwen2.5-coder-0.5b") else {
-        println!("skipped: qwen2.5-coder-0.5b has not been fetched");
+        // Said already.
         return;
     };
     let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf).unwrap());
