@@ -27,7 +27,7 @@ fn prose_has_short_lines() {
 
 #[test]
 fn the_first_pages_are_short() {
-    for (page, lines_max) in [("README.md", 120), ("ARCHITECTURE.md", 200)] {
+    for (page, lines_max) in [("README.md", 120), ("ARCHITECTURE.md", 260)] {
         let lines = read(&root().join(page)).lines().count();
         assert!(lines <= lines_max, "{page} has {lines} lines, and may have {lines_max}");
     }
