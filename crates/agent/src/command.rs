@@ -1,6 +1,7 @@
 //! What a person can tell the partner. One closed list, so that a screen, a script and a test say the same things.
 
 use crate::failing::Failing;
+use crate::intent::Intent;
 
 /// What the user wrote, and what it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub struct Prompt {
     pub selection: Option<(std::path::PathBuf, usize, usize)>,
     /// The check that is to succeed and does not yet.
     pub failing: Option<Failing>,
+    /// What it asks for, where the person said so; else it is decided.
+    pub intent: Option<Intent>,
 }
 
 impl From<&str> for Prompt {
@@ -80,6 +83,11 @@ pub enum Command {
         /// What.
         decision: Decision,
     },
+    /// Only decides what a message asks for, and says so by [`Event::Intent`].
+    DecideIntent(Prompt),
+    /// The last message was taken for something else than it is: its turn ends, what it wrote is taken back, and the same
+    /// words are worked on again as a change, or as a question when they were taken for a change.
+    Overrule,
     /// Makes `count` candidates, checks each and offers the smallest that passes.
     Try {
         /// How many.

@@ -24,6 +24,7 @@ use crate::conversation::Conversation;
 use crate::edit::Written;
 use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
+use crate::intent::{Intent, Leanings};
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::sandbox;
@@ -72,6 +73,12 @@ pub struct Desk {
     pub written: Vec<Written>,
     /// Answers to the last question that did not pass its check.
     pub refused: Refused,
+    /// How much models lean to a change.
+    pub leanings: Leanings,
+    /// The last message and what it was taken for.
+    pub asked: Option<(Prompt, Intent)>,
+    /// The person says that it was taken for the wrong thing.
+    overruled: bool,
 }
 
 /// What ended a wait.
@@ -99,8 +106,10 @@ impl Desk {
         inbox: mpsc::Receiver<Command>,
         history: History,
     ) -> Self {
+        let leanings = Leanings::in_state(&options.state);
         Self {
             options,
+            leanings,
             conversation: Conversation::default(),
             history,
             turn: 0,
@@ -120,6 +129,8 @@ impl Desk {
             last_try: None,
             written: Vec::new(),
             refused: Refused::default(),
+            asked: None,
+            overruled: false,
         }
     }
 
@@ -152,6 +163,9 @@ impl Desk {
 
     /// The next command when nothing is under way; none when the person has left.
     pub(crate) async fn next_command(&mut self) -> Option<Command> {
+        if std::mem::take(&mut self.overruled) {
+            return Some(Command::Overrule);
+        }
         if let Some(prompt) = self.waiting.pop_front() {
             return Some(Command::Ask(prompt));
         }
@@ -174,6 +188,10 @@ impl Desk {
                     return During::Stop;
                 }
                 Some(Command::Stop) => return During::Stop,
+                Some(Command::Overrule) if self.asked.is_some() => {
+                    self.overruled = true;
+                    return During::Stop;
+                }
                 Some(Command::Steer(prompt)) => return During::Steer(prompt, now),
                 Some(Command::Decide { ask, decision }) => return During::Decide { ask, decision },
                 Some(Command::Ask(prompt) | Command::Queue(prompt)) => self.queue(prompt).await,

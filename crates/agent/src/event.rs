@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::intent::Decided;
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -15,6 +17,10 @@ pub enum Event {
         /// What was asked.
         text: String,
     },
+    /// What the message asks for. `Command::Overrule` decides otherwise.
+    Intent(Decided),
+    /// Files, or parts of them, that the model is shown for this turn.
+    FilesRead(Vec<FileRead>),
     /// The request left for the model, this long after the command came in.
     Requested {
         /// Milliseconds.
@@ -204,7 +210,7 @@ pub struct Approval {
 }
 
 /// What is to be approved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalAsk {
     /// Running a command.
     Command {
@@ -220,6 +226,17 @@ pub enum ApprovalAsk {
         /// The files.
         paths: Vec<PathBuf>,
     },
+    /// Whether to change files for a message that can be read either way: yes changes, no answers without changing any.
+    Change,
+}
+
+/// A file that was read, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileRead {
+    /// Relative to the workspace.
+    pub path: PathBuf,
+    /// First and last line of each part, from 1; empty when it was read whole.
+    pub lines: Vec<(usize, usize)>,
 }
 
 /// How a turn ended.

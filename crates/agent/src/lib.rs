@@ -9,6 +9,7 @@
 pub mod approval;
 mod back;
 pub mod candidates;
+pub mod check;
 pub mod checkpoint;
 mod command;
 mod compact;
@@ -20,9 +21,11 @@ pub mod diff;
 pub mod edit;
 mod errands;
 mod event;
+pub mod facts;
 pub mod failing;
 pub mod history;
 pub mod instructions;
+pub mod intent;
 pub mod journal;
 pub mod local;
 pub mod pair;
@@ -37,9 +40,10 @@ pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
-    Approval, ApprovalAsk, CandidateRow, CandidateState, Event, Outcome, PlanStep, RewindPreview, SessionLine, Status,
-    TurnLine, TurnUsage,
+    Approval, ApprovalAsk, CandidateRow, CandidateState, Event, FileRead, Outcome, PlanStep, RewindPreview,
+    SessionLine, Status, TurnLine, TurnUsage,
 };
 pub use failing::Failing;
 pub use index::{outline, walk};
+pub use intent::{Decided, Intent};
 pub use partner::{Partner, PartnerOptions};

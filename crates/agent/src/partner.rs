@@ -13,8 +13,9 @@ use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
 use crate::failing::Failing;
 use crate::history::History;
+use crate::intent::Intent;
 use crate::local::ServerHow;
-use crate::{candidates, compact, errands, pair, tool_loop};
+use crate::{candidates, check, compact, errands, intent, pair, tool_loop};
 
 /// Commands that may wait while the partner is busy with one; the sender waits after that.
 const COMMANDS_MAX: usize = 64;
@@ -49,6 +50,8 @@ pub struct PartnerOptions {
     pub resume: Option<String>,
     /// Answers must be JSON of this schema.
     pub output_schema: Option<Value>,
+    /// Run the configured check after changes. Whoever runs it themselves says no.
+    pub checks: bool,
 }
 
 impl PartnerOptions {
@@ -113,9 +116,17 @@ async fn obey(desk: &mut Desk, command: Command) {
     match command {
         Command::Ask(prompt) | Command::Steer(prompt) | Command::Queue(prompt) => {
             desk.refused = Refused::default();
-            turn(desk, &prompt).await;
+            if let Some(failing) = turn(desk, &prompt).await {
+                mend(desk, prompt, failing).await;
+            }
         }
-        Command::Repair { prompt, failing } => repair(desk, prompt, failing).await,
+        Command::Repair { prompt, failing } => drop(repair(desk, prompt, failing).await),
+        Command::Overrule => overrule(desk).await,
+        Command::DecideIntent(prompt) => {
+            if let Err(why) = intent::of(desk, &prompt).await {
+                desk.trouble(why).await;
+            }
+        }
         Command::Try { count, check, prompt } => {
             begin(desk, &prompt.text).await;
             let outcome = candidates::attempt(desk, count, check, &prompt).await;
@@ -134,21 +145,59 @@ async fn obey(desk: &mut Desk, command: Command) {
     }
 }
 
-/// One turn from what was asked to its end.
-async fn turn(desk: &mut Desk, prompt: &Prompt) {
+/// What a check that fails says, where it says anything.
+type CheckFails = Option<Option<Failing>>;
+
+/// One turn from what was asked to its end. What it changed is checked within it, where the screen wants that.
+async fn turn(desk: &mut Desk, prompt: &Prompt) -> CheckFails {
     begin(desk, &prompt.text).await;
     compact::when_full(desk).await;
-    let outcome = match desk.style() {
-        Style::Pair => pair::turn(desk, prompt).await,
-        Style::Agent => tool_loop::turn(desk, prompt).await,
+    let outcome = match intent::settle(desk, prompt).await {
+        Ok(Some(intent)) => match desk.style() {
+            Style::Pair => pair::turn(desk, prompt, intent).await,
+            Style::Agent => tool_loop::turn(desk, prompt, intent).await,
+        },
+        Ok(None) => Outcome::Stopped,
+        Err(why) => Outcome::Failed { why },
+    };
+    checked(desk, outcome).await
+}
+
+/// Checks what the turn changed, and ends it.
+async fn checked(desk: &mut Desk, outcome: Outcome) -> CheckFails {
+    let fails = match outcome {
+        Outcome::Done => check::after_turn(desk).await,
+        _ => None,
     };
     end(desk, outcome).await;
+    fails
+}
+
+/// One more answer, because the check fails after the first.
+async fn mend(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
+    desk.notice("another answer is asked for").await;
+    if repair(desk, Prompt { failing: failing.clone(), ..prompt }, failing).await.is_some() {
+        desk.notice("the last answer stays; /undo takes it back").await;
+    }
+}
+
+/// The last message once more, as a change when it was answered and as a question when it was taken for a change.
+async fn overrule(desk: &mut Desk) {
+    let Some((prompt, taken_for)) = desk.asked.take() else {
+        return desk.notice("there is no message yet that could be taken otherwise").await;
+    };
+    if let Err(why) = candidates::take_back(desk).await {
+        return desk.trouble(why).await;
+    }
+    desk.refused = Refused::default();
+    let other = if taken_for == Intent::Change { Intent::Question } else { Intent::Change };
+    turn(desk, &Prompt { intent: Some(other), ..prompt }).await;
 }
 
 /// Another answer, because a check did not like the last.
-async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
+async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) -> CheckFails {
     if desk.style() == Style::Agent {
-        return turn(desk, &Prompt { failing, ..prompt }).await;
+        return turn(desk, &Prompt { failing, intent: Some(Intent::Change), ..prompt }).await;
     }
     // Before the turn, so that its checkpoint and its diff begin where the task began.
     let taken_back = candidates::take_back(desk).await;
@@ -157,7 +206,7 @@ async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
         Ok(()) => candidates::again(desk, &prompt).await,
         Err(why) => Outcome::Failed { why },
     };
-    end(desk, outcome).await;
+    checked(desk, outcome).await
 }
 
 async fn begin(desk: &mut Desk, text: &str) {

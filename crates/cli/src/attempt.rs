@@ -24,7 +24,7 @@ pub struct TryArgs {
     /// The task, in which @path mentions a file
     prompt: String,
     #[command(flatten)]
-    partner: PartnerArgs,
+    pub partner: PartnerArgs,
     /// How many candidates [default: try.count of the configuration]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32))]
     count: Option<u16>,

@@ -3,21 +3,20 @@
 //! What the model says and the diff go to standard output, everything else to standard error; with `--json` standard
 //! output has one event per line, in the names the Codex CLI uses. The exit code says how it went: see [`Code`].
 
-mod check;
 mod lines;
 mod report;
 
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agent::{Command, Decision, Event, Outcome, Partner, Prompt};
+use agent::check::{After, Check};
+use agent::{ApprovalAsk, Command, Decision, Event, Intent, Outcome, Partner, Prompt};
 use anyhow::{Context, bail};
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
 use crate::partner::PartnerArgs;
-use check::{After, Check};
 use lines::Lines;
 use report::Report;
 
@@ -33,14 +32,15 @@ const SCHEMA_BYTES_MAX: u64 = 4 << 20;
 /// Arguments of `flint exec`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments, 3 the edits did not apply (no file was \
-                        changed), 4 the check failed (the edits of the last answer stay), 130 interrupted."
+    after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments or an empty prompt, 3 a change was asked for \
+                        and no file was changed, 4 the check failed (the edits of the last answer stay), 5 it was not \
+                        clear whether files should change, so it was only answered, 130 interrupted."
 )]
 pub struct ExecArgs {
-    /// The task, in which @path mentions a file [default: standard input]
+    /// The task, in which @path mentions a file. What is piped in follows it, or is the task where there is none
     prompt: Option<String>,
     #[command(flatten)]
-    partner: PartnerArgs,
+    pub partner: PartnerArgs,
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -58,6 +58,13 @@ pub struct ExecArgs {
     /// model that works with tools is told what fails and goes on
     #[arg(long, value_name = "N", default_value_t = 1)]
     repairs: u8,
+    /// What the task asks for: `change` changes files, `answer` changes none, `auto` lets it be decided [default: `intent`
+    /// of the configuration]
+    #[arg(long, value_name = "WHAT", value_parser = ["auto", "answer", "change"])]
+    intent: Option<String>,
+    /// Only decide what the task asks for, and print that
+    #[arg(long, conflicts_with_all = ["check", "output_schema", "output", "intent"])]
+    decide: bool,
 }
 
 /// How it went, as exit codes.
@@ -67,6 +74,7 @@ enum Code {
     Failed = 1,
     NotApplied = 3,
     CheckFailed = 4,
+    Unclear = 5,
     Interrupted = 130,
 }
 
@@ -75,10 +83,22 @@ trait Follow {
     fn event(&mut self, event: &Event) -> anyhow::Result<()>;
 }
 
+/// Arguments that cannot be worked with.
+const WRONG: u8 = 2;
+
 /// Runs the command.
-pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: ExecArgs) -> anyhow::Result<ExitCode> {
+    args.partner.settings.extend(args.intent.iter().map(|intent| format!("intent={intent:?}")));
     // What was asked is checked before a model may have to be fetched for it.
-    let (prompt, schema) = (prompt(&args)?, schema(&args)?);
+    let checked = prompt(&args).and_then(|prompt| Ok((prompt, schema(&args)?)));
+    let checked = checked.and_then(|checked| args.partner.check().map(|()| checked));
+    let (prompt, schema) = match checked {
+        Ok(checked) => checked,
+        Err(error) => {
+            errln!("error: {error:#}");
+            return Ok(ExitCode::from(WRONG));
+        }
+    };
     let options = agent::PartnerOptions { output_schema: schema, ..args.partner.options()? };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(execute(args, options, prompt));
@@ -90,8 +110,11 @@ pub fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
 
 async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Prompt) -> anyhow::Result<Code> {
     let check = Check::new(args.check.as_deref(), &options);
+    if args.decide {
+        return decide(options, prompt, args.json).await;
+    }
     if let Some(check) = check.as_ref().filter(|_| agent::pair::Task::of(&prompt.text).repair) {
-        prompt.failing = check.failing().await?;
+        prompt.failing = check.failing().await.map_err(anyhow::Error::msg)?;
     }
     let mut follow: Box<dyn Follow> = match args.json {
         true => Box::new(Lines::default()),
@@ -100,18 +123,28 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
     let (partner, mut events) = Partner::start(options);
     partner.send(Command::Status).await;
     let mut command = Command::Ask(prompt.clone());
-    let mut repairs = args.repairs;
+    let (mut repairs, mut with_tools) = (args.repairs, false);
     let code = loop {
-        let ran = turn(&partner, command, &mut events, follow.as_mut()).await?;
+        let mut ran = turn(&partner, command, &mut events, follow.as_mut()).await?;
+        with_tools |= ran.with_tools;
+        ran.with_tools = with_tools;
         if let Some(path) = &args.output {
             std::fs::write(path, &ran.text)
                 .with_context(|| format!("the message could not be written to {}", path.display()))?;
         }
-        let Some(check) = check.as_ref().filter(|_| ran.code() == Code::Done) else { break ran.code() };
+        if ran.code() == Code::Unclear {
+            errln!("it is not clear whether files should change, so none was; say --intent change or --intent answer");
+        }
+        let Some(check) = check.as_ref().filter(|_| ran.wants_check()) else { break ran.code() };
         errln!("check: {}", check.command);
-        let failing = match check.after().await? {
+        let mut stderr = boundary::print::stderr();
+        let after = check.after(|bytes| drop(stderr.write_all(bytes)));
+        let after = tokio::select! {
+            after = after => after.map_err(anyhow::Error::msg)?,
+            Ok(()) = tokio::signal::ctrl_c() => break Code::Interrupted,
+        };
+        let failing = match after {
             After::Passed => break Code::Done,
-            After::Interrupted => break Code::Interrupted,
             After::Failed(failing) => failing,
         };
         if repairs == 0 {
@@ -153,17 +186,55 @@ async fn turn(
     partner.send(Command::Diff).await;
     while let Some(event) = events.recv().await {
         follow.event(&event)?;
-        if matches!(event, Event::Diff { .. } | Event::Trouble { .. }) {
-            break;
+        match event {
+            // Commands of the model change files as well.
+            Event::Diff { text } => {
+                ran.applied |= !text.is_empty();
+                break;
+            }
+            Event::Trouble { .. } => break,
+            _ => {}
         }
     }
     Ok(ran)
+}
+
+/// Decides what the task asks for, and prints that.
+async fn decide(options: agent::PartnerOptions, prompt: Prompt, json: bool) -> anyhow::Result<Code> {
+    let (partner, mut events) = Partner::start(options);
+    partner.send(Command::DecideIntent(prompt)).await;
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Intent(decided) => {
+                match json {
+                    true => boundary::print::json_line(&lines::decided(&decided))?,
+                    false => outln!("{}", report::decided(&decided)),
+                }
+                return Ok(Code::Done);
+            }
+            Event::Trouble { text } => {
+                errln!("{text}");
+                break;
+            }
+            Event::Notice { text } => errln!("{text}"),
+            _ => {}
+        }
+    }
+    Ok(Code::Failed)
 }
 
 /// What became of the turn.
 #[derive(Default)]
 struct Ran {
     text: String,
+    /// What was asked for, as far as it was decided.
+    intent: Option<Intent>,
+    /// It could not be told, and nobody was there to ask.
+    unclear: bool,
+    /// A file was changed.
+    applied: bool,
+    /// The model works with tools, so it is told what a check says whether it changed something or not.
+    with_tools: bool,
     edit_failed: bool,
     outcome: Option<Outcome>,
 }
@@ -181,12 +252,18 @@ impl Ran {
         while let Some(event) = events.recv().await {
             follow.event(&event)?;
             match event {
+                Event::Status(status) => self.with_tools = status.style == "agent",
+                Event::Intent(decided) => self.intent = Some(decided.intent),
                 Event::ApprovalAsked(asked) => {
+                    self.unclear |= asked.what == ApprovalAsk::Change;
                     partner.send(Command::Decide { ask: asked.ask, decision: Decision::No }).await;
                 }
                 Event::Text { delta } => self.text.push_str(&delta),
                 Event::EditFailed { .. } => self.edit_failed = true,
-                Event::EditApplied { .. } => self.edit_failed = false,
+                Event::EditApplied { lines, .. } => {
+                    self.edit_failed = false;
+                    self.applied |= lines != (0, 0);
+                }
                 Event::TurnEnded { outcome, .. } => {
                     self.outcome = Some(outcome);
                     return Ok(());
@@ -197,9 +274,17 @@ impl Ran {
         bail!("the partner ended without a word; this is a mistake in Flint")
     }
 
+    /// A check is about changes: an answer cannot break it.
+    fn wants_check(&self) -> bool {
+        let tried = self.with_tools && self.intent == Some(Intent::Change);
+        self.outcome == Some(Outcome::Done) && !self.edit_failed && !self.unclear && (self.applied || tried)
+    }
+
     fn code(&self) -> Code {
         match &self.outcome {
             Some(Outcome::Done) if self.edit_failed => Code::NotApplied,
+            Some(Outcome::Done) if self.unclear => Code::Unclear,
+            Some(Outcome::Done) if self.intent == Some(Intent::Change) && !self.applied => Code::NotApplied,
             Some(Outcome::Done) => Code::Done,
             Some(Outcome::Stopped) => Code::Interrupted,
             Some(Outcome::Failed { .. }) if self.edit_failed => Code::NotApplied,
@@ -224,19 +309,32 @@ fn schema(args: &ExecArgs) -> anyhow::Result<Option<serde_json::Value>> {
     serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not valid JSON", path.display()))
 }
 
+/// The task: what was typed, and what was piped in after it.
 fn prompt(args: &ExecArgs) -> anyhow::Result<Prompt> {
-    let text = match args.prompt.as_deref() {
-        Some("-") | None => {
-            let stdin = std::io::stdin();
-            if stdin.is_terminal() {
-                bail!("say what to do: flint exec \"fix the bug in @src/cart.py\"");
+    let typed = args.prompt.as_deref().filter(|text| *text != "-");
+    let text = match typed {
+        Some(typed) if !is_piped() => typed.to_owned(),
+        None if std::io::stdin().is_terminal() => bail!("say what to do: flint exec \"fix the bug in @src/cart.py\""),
+        _ => {
+            let piped = String::from_utf8(piped()?).context("the prompt on standard input")?;
+            match typed {
+                Some(typed) if piped.trim().is_empty() => typed.to_owned(),
+                Some(typed) => format!("{typed}\n\n{}", piped.trim_end()),
+                None => piped,
             }
-            String::from_utf8(piped()?).context("the prompt on standard input")?
         }
-        Some(text) => text.to_owned(),
     };
     if text.trim().is_empty() {
         bail!("the prompt is empty");
     }
     Ok(Prompt { text, ..Prompt::default() })
+}
+
+/// Whether somebody wrote to standard input: a pipe or a file. What else it is, as under a service, may never end.
+fn is_piped() -> bool {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return false };
+    let facts = std::fs::File::from(stdin).metadata();
+    facts.is_ok_and(|facts| facts.file_type().is_fifo() || facts.is_file())
 }

@@ -32,7 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// Real-time coding on your own hardware: without a command, the partner in this terminal
 #[derive(Parser)]
-#[command(name = "flint", version = env!("FLINT_VERSION"), args_conflicts_with_subcommands = true)]
+#[command(name = "flint", version = env!("FLINT_VERSION"))]
 struct Arguments {
     #[command(flatten)]
     screen: screen::ScreenArgs,
@@ -92,9 +92,12 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
-    let Some(command) = arguments.command else {
+    let Some(mut command) = arguments.command else {
         return exit(screen::run(arguments.screen).map(|()| ExitCode::SUCCESS));
     };
+    if let Err(error) = take_before(&mut command, arguments.screen) {
+        return explain(&error);
+    }
     exit(match command {
         Command::Exec(args) => exec::run(*args),
         Command::Try(args) => attempt::run(*args),
@@ -114,6 +117,30 @@ fn main() -> ExitCode {
         Command::Licenses => licenses().map(|()| ExitCode::SUCCESS),
         Command::Selftest(args) => selftest::run(args).map(|()| ExitCode::SUCCESS),
     })
+}
+
+/// Gives a command of the partner the arguments that stood before its name.
+fn take_before(command: &mut Command, before: screen::ScreenArgs) -> Result<(), clap::Error> {
+    let takes = match command {
+        Command::Exec(args) => Some(&mut args.partner),
+        Command::Try(args) => Some(&mut args.partner),
+        Command::Resume(args) => Some(&mut args.screen.partner),
+        Command::Undo(args) => Some(&mut args.partner),
+        _ => None,
+    };
+    let refused = |what: &str| {
+        let text = format!("{what} cannot stand before this command");
+        Err(Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, text))
+    };
+    if before.plain || before.ask.is_some() {
+        return refused("--plain and --ask");
+    }
+    match takes {
+        Some(partner) => partner.take_before(before.partner),
+        None if before.partner.is_empty() => {}
+        None => return refused("the partner's arguments"),
+    }
+    Ok(())
 }
 
 /// Flint's own licence, and those of the packages in it with their copyright notices.

@@ -12,7 +12,7 @@ use hub::Store;
 use crate::{models, serve, trust};
 
 /// Arguments of every command that starts the partner.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct PartnerArgs {
     /// Folder to work in [default: this one]
     #[arg(short = 'C', long = "cd", value_name = "DIR")]
@@ -35,6 +35,29 @@ pub struct PartnerArgs {
 }
 
 impl PartnerArgs {
+    /// Takes what stood before the name of the command, unless it was said after it too.
+    pub fn take_before(&mut self, before: Self) {
+        let after = std::mem::replace(self, before);
+        self.folder = after.folder.or(self.folder.take());
+        self.model = after.model.or(self.model.take());
+        self.profile = after.profile.or(self.profile.take());
+        // Of settings the last one wins.
+        self.settings.extend(after.settings);
+        self.ephemeral |= after.ephemeral;
+        self.offline |= after.offline;
+    }
+
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the folder and the configuration can be worked with, without fetching or starting anything.
+    pub fn check(&self) -> anyhow::Result<()> {
+        Config::load(&self.sources()?)?;
+        Ok(())
+    }
+
     /// Reads the configuration, and fetches the model when it is a local one that is not here.
     pub fn options(&self) -> anyhow::Result<PartnerOptions> {
         let root = self.root()?;
@@ -81,6 +104,7 @@ impl PartnerArgs {
             ephemeral: self.ephemeral,
             resume: None,
             output_schema: None,
+            checks: false,
             config,
         })
     }

@@ -13,13 +13,13 @@ use crate::partner::PartnerArgs;
 #[derive(Clone, Debug, Default, Args)]
 pub struct ScreenArgs {
     #[command(flatten)]
-    partner: PartnerArgs,
+    pub partner: PartnerArgs,
     /// Lines of text instead of a drawn screen, for screen readers
     #[arg(long)]
-    plain: bool,
+    pub plain: bool,
     /// What to ask first
     #[arg(long, value_name = "PROMPT")]
-    ask: Option<String>,
+    pub ask: Option<String>,
 }
 
 /// Arguments of `flint resume`.
@@ -28,7 +28,7 @@ pub struct ResumeArgs {
     /// The session's id, or a unique beginning of it [default: the last one of this folder]
     session: Option<String>,
     #[command(flatten)]
-    screen: ScreenArgs,
+    pub screen: ScreenArgs,
 }
 
 /// Begins a session.
@@ -49,6 +49,7 @@ fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     crate::trust::ask_once(&args.partner)?;
     let mut options = args.partner.options()?;
     options.resume = resume;
+    options.checks = true;
     let settings = &options.config.config.tui;
     let plain = args.plain || settings.plain || tui::terminal_is_dumb();
     let terminal = std::io::stdin().is_terminal() && boundary::print::stdout_is_terminal();

@@ -21,7 +21,7 @@ pub struct UndoArgs {
     /// The session's id, or a unique beginning of it [default: the last one of this folder]
     session: Option<String>,
     #[command(flatten)]
-    partner: PartnerArgs,
+    pub partner: PartnerArgs,
     /// Also take back what others changed since; what is there now is kept, and --redo brings it again
     #[arg(long)]
     force: bool,

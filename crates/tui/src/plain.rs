@@ -281,6 +281,9 @@ impl<W: Write> Plain<W> {
                 let (diffs, named) = (diffs.concat(), named.join(", "));
                 format!("{diffs}write {named}? {}\nanswer y for yes, n for no, s to stop", approval.why)
             }
+            ApprovalAsk::Change => {
+                format!("Change files for this? {}\nanswer y to change, n for an answer only, s to stop", approval.why)
+            }
         };
         self.approvals.push_back(approval);
         self.say(&text)

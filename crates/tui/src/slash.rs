@@ -216,7 +216,7 @@ pub fn prompt(text: &str) -> Prompt {
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
         (first >= 1 && first <= last && !path.is_empty()).then(|| (path.into(), first, last))
     });
-    Prompt { text: text.to_owned(), selection, failing: None }
+    Prompt { text: text.to_owned(), selection, ..Prompt::default() }
 }
 
 #[cfg(test)]

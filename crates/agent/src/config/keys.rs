@@ -58,6 +58,7 @@ pub(crate) const SANDBOX_MODES: &[&str] = &["read-only", "workspace-write", "dan
 pub(crate) const APPROVAL_POLICIES: &[&str] = &["untrusted", "on-request", "on-failure", "never"];
 const STYLES: &[&str] = &["pair", "agent"];
 const WIRE_APIS: &[&str] = &["responses", "chat"];
+const INTENTS: &[&str] = &["auto", "answer", "change"];
 const HISTORY: &[&str] = &["save-all", "none"];
 
 use ByProject::{Free, Never, Stricter};
@@ -72,6 +73,13 @@ pub const KEYS: &[Key] = &[
     key("model_auto_compact_token_limit", Count, Free, "", "tokens in the context at which it is made shorter"),
     key("temperature", Number(0.0, 2.0), Free, "", "randomness of answers; when not set the server's default"),
     key("max_output_tokens", Count, Free, "", "longest answer in tokens"),
+    key(
+        "intent",
+        Choice(INTENTS),
+        Never,
+        "\"auto\"",
+        "whether messages change files: decided for each, never, or always",
+    ),
     key("check", Text, Free, "", "a shell command that must succeed after an edit"),
     key("try.count", Count, Free, "5", "candidates of `/try`"),
     key("try.check", Text, Free, "", "the check of `/try`; when not set it is `check`"),

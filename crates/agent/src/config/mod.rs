@@ -27,7 +27,7 @@ pub use provider::Provider;
 
 use crate::command::Style;
 use crate::trust::{self, Standing, Trust};
-use crate::{approval, sandbox};
+use crate::{approval, intent, sandbox};
 use layers::Layers;
 
 /// Everything a person can choose.
@@ -54,6 +54,8 @@ pub struct Config {
     pub model_context_window: Option<usize>,
     /// Tokens in the context at which it is made shorter.
     pub model_auto_compact_token_limit: Option<usize>,
+    /// Whether messages change files.
+    pub intent: intent::Setting,
     /// A shell command that must succeed after an edit. A trusted project may set it: then it always runs in the sandbox.
     pub check: Option<String>,
     /// Randomness of answers.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::command::Prompt;
+use crate::event::FileRead;
 use crate::outline::{self, Item, Kind, Language};
 use crate::tools::bounded_line;
 
@@ -55,12 +56,23 @@ pub struct Gathered {
     pub map: Option<String>,
     /// What the person should know, such as a mention that names nothing.
     pub notices: Vec<String>,
+    /// Which lines of the files are shown, where that is known.
+    pub parts: Vec<FileRead>,
 }
 
 impl Gathered {
     /// Every file the model has before it.
     pub fn files(&self) -> impl Iterator<Item = &Shown> {
         self.fresh.iter().chain(&self.known)
+    }
+
+    /// What is shown now, for the person.
+    pub fn read(&self) -> Vec<FileRead> {
+        if !self.parts.is_empty() {
+            return self.parts.clone();
+        }
+        let read = |file: &Shown| FileRead { path: file.path.clone(), lines: Vec::new() };
+        self.fresh.iter().map(read).collect()
     }
 }
 

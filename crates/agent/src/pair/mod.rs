@@ -9,6 +9,7 @@ mod draft;
 mod parser;
 mod place;
 mod prompt;
+mod reply;
 mod sample;
 
 use std::path::PathBuf;
@@ -21,11 +22,13 @@ pub use prompt::{Task, message};
 pub use sample::Question;
 
 use crate::approval;
+use crate::check;
 use crate::command::{Decision, Prompt};
 use crate::context::{self, Gathered, Shown};
 use crate::desk::Desk;
 use crate::edit::{Batch, Change, ChangeKind};
 use crate::event::{ApprovalAsk, Event, Outcome};
+use crate::intent::Intent;
 use crate::turn::{End, Reply, Step};
 
 /// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
@@ -40,8 +43,21 @@ pub const FRESH_TEMPERATURE: f64 = 0.7;
 /// How often an answer that changed nothing is asked for anew. Each finds something in about a third of the cases.
 const FRESH_TRIES: usize = 3;
 
-/// Runs one turn.
-pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+/// Runs one turn. Only a message that asks for a change can change a file.
+pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
+    match intent {
+        Intent::Change => change(desk, prompt).await,
+        _ => reply::turn(desk, prompt, intent).await,
+    }
+}
+
+/// A turn that changes files.
+async fn change(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+    let mut prompt = prompt.clone();
+    if prompt.failing.is_none() && Task::of(&prompt.text).repair {
+        prompt.failing = check::before_turn(desk).await;
+    }
+    let prompt = &prompt;
     let gathered = gather(desk, prompt).await;
     let files: Vec<Shown> = gathered.files().cloned().collect();
     let mut settings = settings(desk, &files);
@@ -70,11 +86,13 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
                 desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
                 repaired = true;
             }
-            // A small model that is told so says the same again (0 of 20); asked anew it finds the bug (6 of 20).
-            // What the person said in between must not be lost by that.
-            NotApplied::Unchanged { names } if fresh < FRESH_TRIES && desk.conversation.items().len() == begins + 2 => {
+            // A check that fails says that something must change. A small model that is told so says the same again (0 of
+            // 20); asked anew it finds the bug (6 of 20). What the person said in between must not be lost by that.
+            NotApplied::Unchanged { names }
+                if prompt.failing.is_some() && fresh < FRESH_TRIES && desk.conversation.items().len() == begins + 2 =>
+            {
                 fresh += 1;
-                desk.notice("the answer changes nothing; it is asked for anew").await;
+                desk.notice("the answer changes nothing and the check fails; another answer is asked for").await;
                 desk.conversation.truncate(begins);
                 desk.say(&message(&gathered, &anew(prompt, &names))).await;
                 if desk.config().temperature.is_none() {
@@ -89,9 +107,21 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
     }
 }
 
-/// The same task once more, for a model that answered with what is there already.
+/// The same task once more, for a model that answered with what is there already. What the answer defines is named only
+/// where the person or the check names it too: anything else would be a task that nobody set.
 fn anew(prompt: &Prompt, names: &[String]) -> Prompt {
+    let evidence = prompt.failing.as_ref().map(|failing| failing.output.as_str()).unwrap_or_default();
+    let known = |name: &&String| words(&prompt.text).chain(words(evidence)).any(|word| word == name.as_str());
+    let names: Vec<&str> = names.iter().filter(known).map(String::as_str).collect();
+    if names.is_empty() {
+        return prompt.clone();
+    }
     Prompt { text: format!("{} Write {} anew.", prompt.text, names.join(" and ")), ..prompt.clone() }
+}
+
+/// The names in a text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
 /// Why a change was not made.
@@ -112,7 +142,7 @@ impl NotApplied {
         match self {
             Self::Unclear(why) | Self::Refused(why) => why.clone(),
             Self::Unchanged { .. } => {
-                "the model's answer is what is there already; say more exactly what is wrong, or use `try`".to_owned()
+                "the answer is what the file says already; say more exactly what is to change, or use `try`".to_owned()
             }
         }
     }
@@ -124,6 +154,9 @@ async fn gather(desk: &mut Desk, prompt: &Prompt) -> Gathered {
     let gathered = work.await.unwrap_or_default();
     for notice in &gathered.notices {
         desk.notice(notice.clone()).await;
+    }
+    if !gathered.fresh.is_empty() {
+        desk.emit(Event::FilesRead(gathered.read())).await;
     }
     gathered
 }
@@ -255,7 +288,6 @@ fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
     let blocks = draft.blocks.iter().filter_map(|block| Some((block.path.as_ref()?, &block.text)));
     let items = blocks.flat_map(|(path, text)| context::definitions(path, text));
     let names: Vec<String> = items.filter(|item| item.parents.is_empty()).map(|item| item.name).collect();
-    let names = if names.is_empty() { vec!["it".to_owned()] } else { names };
     Some(NotApplied::Unchanged { names })
 }
 

@@ -9,6 +9,8 @@
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown, files};
 use crate::failing::Failing;
+use crate::intent::Intent;
+use crate::intent::language::Language;
 
 /// How to answer a task about something that is wrong, in the last words of the message.
 const HOW_REPAIR: &str = "Write the function anew. Reply with one code block that holds the whole corrected function and \
@@ -21,14 +23,43 @@ const HOW: &str = "Reply with one code block that holds every function that is n
 /// How to answer when the person wants the file in one piece.
 const HOW_WHOLE: &str = "Reply with one code block that holds the whole new file and nothing else. Leave nothing out.";
 
-/// How to answer when nothing is to be changed.
-const HOW_QUESTION: &str = "Answer in a few words.";
+/// How to answer a question.
+const HOW_QUESTION: &str = "Answer in a few sentences. Name the function and the file you mean.";
 
 /// How to answer when the person wants to read at length.
 const HOW_LENGTHY: &str = "Answer in words, without code.";
 
-/// The message of a turn: files, then the task, then how to answer.
+/// How to answer when something is to be run, which the person does.
+const HOW_COMMAND: &str = "Reply with the one shell command that does this here, and nothing else.";
+
+/// How to answer a greeting or a remark.
+const HOW_TALK: &str = "Reply in one or two short sentences, without code.";
+
+/// The message of a turn that changes files: files, then the task, then how to answer.
 pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
+    let how = match Task::of(&prompt.text) {
+        Task { whole_file: true, .. } => HOW_WHOLE,
+        Task { repair: true, .. } => HOW_REPAIR,
+        _ => HOW,
+    };
+    written(gathered, prompt, how)
+}
+
+/// The message of a turn that changes none.
+pub fn question(gathered: &Gathered, prompt: &Prompt, intent: Intent) -> String {
+    let how = match intent {
+        Intent::Talk => HOW_TALK,
+        Intent::Command => HOW_COMMAND,
+        _ if is_lengthy(&prompt.text) => HOW_LENGTHY,
+        _ => HOW_QUESTION,
+    };
+    match Language::of(&prompt.text) {
+        Language::English => written(gathered, prompt, how),
+        other => written(gathered, prompt, &format!("{how} Write in {}.", other.name())),
+    }
+}
+
+fn written(gathered: &Gathered, prompt: &Prompt, how: &str) -> String {
     let mut message = String::new();
     if let Some(map) = &gathered.map {
         message += &format!("Files of the project and what they define:\n{map}\n");
@@ -48,13 +79,7 @@ pub fn message(gathered: &Gathered, prompt: &Prompt) -> String {
         }
     }
     message += "\n\n";
-    message += match Task::of(&prompt.text) {
-        Task { question: true, lengthy: true, .. } => HOW_LENGTHY,
-        Task { question: true, .. } => HOW_QUESTION,
-        Task { whole_file: true, .. } => HOW_WHOLE,
-        Task { repair: true, .. } => HOW_REPAIR,
-        _ => HOW,
-    };
+    message += how;
     message
 }
 
@@ -78,8 +103,6 @@ fn fenced(language: &str, text: &str) -> String {
 pub struct Task {
     /// It is answered in words, and no file is changed.
     pub question: bool,
-    /// Words for an answer are not to be spared.
-    pub lengthy: bool,
     /// The answer is to be a whole file.
     pub whole_file: bool,
     /// Something is wrong and is to be put right.
@@ -103,65 +126,19 @@ impl Task {
     pub fn of(text: &str) -> Self {
         let lower = text.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        Self {
-            question: is_question(text),
-            lengthy: lower.split(|letter: char| !letter.is_alphanumeric()).any(|word| LENGTHY.contains(&word)),
-            whole_file: says(&WHOLE_FILE),
-            repair: says(&REPAIR),
-            removal: says(&REMOVAL),
-        }
+        Self { question: false, whole_file: says(&WHOLE_FILE), repair: says(&REPAIR), removal: says(&REMOVAL) }
     }
 }
 
-/// Whether the words ask for an answer rather than for a change.
-fn is_question(text: &str) -> bool {
-    let text = text.trim().to_lowercase();
-    let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
-    let asks = matches!(
-        first,
-        "what"
-            | "why"
-            | "how"
-            | "where"
-            | "which"
-            | "who"
-            | "when"
-            | "does"
-            | "is"
-            | "are"
-            | "explain"
-            | "describe"
-            | "summarise"
-            | "summarize"
-            | "tell"
-    );
-    let wants =
-        ["fix", "change", "add", "make", "write", "implement", "remove", "rename", "refactor", "correct", "repair"];
-    let mut words = text.split(|letter: char| !letter.is_alphanumeric());
-    let wanted = words.any(|word| wants.contains(&word)) && !text.ends_with('?');
-    let polite = matches!(first, "can" | "could" | "would" | "will" | "please");
-    (asks && !wanted) || (text.ends_with('?') && !polite)
+/// Whether words for an answer are not to be spared.
+fn is_lengthy(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    lower.split(|letter: char| !letter.is_alphanumeric()).any(|word| LENGTHY.contains(&word))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn questions_are_told_from_tasks() {
-        for question in ["What does total do?", "why is it slow", "Explain cart.py", "Is 2 prime?"] {
-            assert!(is_question(question), "{question}");
-        }
-        for task in [
-            "Fix the bug",
-            "Why does total fail? Fix it.",
-            "Can you add a test?",
-            "Could you rename total to sum?",
-            "make it faster",
-        ] {
-            assert!(!is_question(task), "{task}");
-        }
-    }
 
     #[test]
     fn a_failing_check_stands_before_the_task_and_the_answer_fits_it() {
@@ -170,7 +147,16 @@ mod tests {
         let message = message(&Gathered::default(), &prompt);
         assert_eq!(message, format!("`make` fails:\n```\na.py:1: assert f(1) == 2\n```\n\nFix f.\n\n{HOW_REPAIR}"));
         assert!(Task::of("Fix the bug and write the whole file.").whole_file);
-        assert!(Task::of("Explain cart.py in detail.").lengthy && !Task::of("What belongs to a cart?").lengthy);
+        assert!(is_lengthy("Explain cart.py in detail.") && !is_lengthy("What belongs to a cart?"));
+    }
+
+    #[test]
+    fn an_answer_is_wanted_in_the_language_of_the_question() {
+        let ask = |text: &str, intent| question(&Gathered::default(), &Prompt::from(text), intent);
+        assert_eq!(ask("What is 2+2?", Intent::Question), format!("What is 2+2?\n\n{HOW_QUESTION}"));
+        let message = ask("Was macht die Funktion tax?", Intent::Question);
+        assert!(message.ends_with(&format!("{HOW_QUESTION} Write in German.")), "{message}");
+        assert!(ask("Guten Morgen!", Intent::Talk).ends_with("Write in German."));
     }
 
     #[test]

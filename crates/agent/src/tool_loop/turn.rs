@@ -9,20 +9,22 @@ use tokio::sync::mpsc;
 use super::{Control, Conversation, INSTRUCTIONS, STEPS_MAX, ToolLoop};
 use crate::config::WireApi;
 use crate::desk::{Desk, During};
+use crate::edit::Written;
 use crate::tools::{Asks, Commands, PatchTool, ShellRules, Tools, ToolsOptions};
-use crate::{Failing, Outcome, Prompt};
+use crate::{Failing, Intent, Outcome, Prompt};
 
 /// What the person may say while the loop is busy for a moment.
 const CONTROLS_MAX: usize = 64;
 
-/// Runs one turn.
-pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+/// Runs one turn. Unless the message asks for a change, nothing is written without the person's word.
+pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
     let client = match desk.client().await {
         Ok(client) => client,
         Err(why) => return Outcome::Failed { why },
     };
     desk.say(&words(prompt)).await;
     let tools = tools(desk);
+    tools.set_intent(intent);
     let looped = ToolLoop {
         client,
         tools: Arc::clone(&tools),
@@ -56,12 +58,26 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt) -> Outcome {
         desk.conversation.push(item.clone());
         desk.history.item(item);
     }
-    desk.history.edited(&tools.take_written());
+    let written = tools.take_written();
+    desk.history.edited(&written);
+    desk.written = together(written);
     if let Some(last) = &end.last {
         desk.account(last).await;
     }
     desk.usage = end.usage;
     end.outcome
+}
+
+/// What a turn made of each file, whatever it wrote in between.
+fn together(written: Vec<Written>) -> Vec<Written> {
+    let mut files: Vec<Written> = Vec::new();
+    for next in written {
+        match files.iter_mut().find(|file| file.path == next.path) {
+            Some(file) => file.new = next.new,
+            None => files.push(next),
+        }
+    }
+    files
 }
 
 /// The tools of this session, which remember what was always allowed.

@@ -78,6 +78,12 @@ impl Commands {
         Policy::new(self.mode, &self.detail, workspace, &self.protect)
     }
 
+    /// The same for a command that may write nothing of it.
+    pub fn read_only(&self, workspace: &Path) -> Policy {
+        let detail = WorkspaceWrite { writable_roots: Vec::new(), ..self.detail.clone() };
+        Policy::new(Mode::ReadOnly, &detail, workspace, &self.protect)
+    }
+
     /// Runs a line to its end in `folder`, with `writable` as the only folders it may write, whatever the mode says about
     /// the workspace. For checks, whose code a model wrote and nobody has read.
     pub async fn run_in(

@@ -28,9 +28,9 @@ pub use shell::ShellRules;
 
 use schema::Request;
 
-use crate::Event;
 use crate::edit::Written;
 use crate::journal::Journal;
+use crate::{Event, Intent};
 
 /// What the tools work on and through.
 pub struct ToolsOptions {
@@ -119,6 +119,11 @@ impl Tools {
     /// Another policy of approval from now on.
     pub fn set_policy(&self, policy: crate::approval::Policy) {
         self.options.shell.set_policy(policy);
+    }
+
+    /// What the message that is worked on asks for; see [`ShellRules::set_intent`].
+    pub fn set_intent(&self, intent: Intent) {
+        self.options.shell.set_intent(intent);
     }
 
     /// The files that edits have written since the last time.

@@ -9,7 +9,7 @@ use super::command::{self, Commands, Ran};
 use super::{Interrupt, ToolResult, Tools};
 use crate::approval::{self, Verdict};
 use crate::sandbox::{CommandSpec, Mode, Policy};
-use crate::{ApprovalAsk, Decision};
+use crate::{ApprovalAsk, Decision, Intent};
 
 /// Seconds a command may take, unless the model says otherwise and at most.
 const TIMEOUT_S: u64 = 120;
@@ -19,7 +19,12 @@ const TIMEOUT_S_MAX: u64 = 1800;
 pub struct ShellRules {
     commands: Commands,
     rules: Mutex<approval::Rules>,
+    /// What the message that is worked on asks for.
+    intent: Mutex<Intent>,
 }
+
+/// Said to a model that wants to change files for a message that asks for none.
+const NOT_ASKED_FOR: &str = "the user's message does not ask for a change";
 
 /// Whether files may be changed.
 pub(super) enum EditRule {
@@ -35,7 +40,17 @@ impl ShellRules {
     /// Commands run by `commands` when `policy` allows it.
     pub fn new(commands: Commands, policy: approval::Policy) -> Self {
         let rules = approval::Rules::new(policy, commands.mode());
-        Self { commands, rules: Mutex::new(rules) }
+        Self { commands, rules: Mutex::new(rules), intent: Mutex::new(Intent::Change) }
+    }
+
+    /// What the message that is worked on asks for. Unless it is a change a person decides about every edit, and unless it is
+    /// a change or a command, commands may not write the workspace.
+    pub fn set_intent(&self, intent: Intent) {
+        *self.intent.lock().unwrap_or_else(PoisonError::into_inner) = intent;
+    }
+
+    fn intent(&self) -> Intent {
+        *self.intent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another policy from now on.
@@ -54,6 +69,10 @@ impl ShellRules {
         match (self.commands.mode(), self.with(|rules| rules.policy())) {
             (Mode::ReadOnly, approval::Policy::Never) => EditRule::Never(why),
             (Mode::ReadOnly, _) => EditRule::Ask(why),
+            (_, approval::Policy::Never) if self.intent() != Intent::Change => {
+                EditRule::Never(NOT_ASKED_FOR.to_owned())
+            }
+            _ if self.intent() != Intent::Change => EditRule::Ask(NOT_ASKED_FOR.to_owned()),
             _ => EditRule::Free,
         }
     }
@@ -73,9 +92,17 @@ impl Tools {
     ) -> ToolResult {
         let rules = &self.options.shell;
         let sandbox = rules.commands.sandbox().await;
-        let mut policy = rules.commands.policy(&self.options.root);
+        let answers = !matches!(rules.intent(), Intent::Change | Intent::Command);
+        let mut policy = match answers {
+            true => rules.commands.read_only(&self.options.root),
+            false => rules.commands.policy(&self.options.root),
+        };
         let held = sandbox.holds(&policy);
         let verdict = rules.with(|rules| rules.decide(&line, &self.options.root, held));
+        let verdict = match verdict {
+            Verdict::Allow if answers && !held => Verdict::Ask { why: NOT_ASKED_FOR.to_owned(), prefix: line.clone() },
+            verdict => verdict,
+        };
         if let Err(refused) = self.permitted(&line, verdict).await {
             return refused;
         }

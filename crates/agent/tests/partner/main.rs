@@ -36,7 +36,7 @@ impl World {
         std::fs::create_dir_all(world.root()).unwrap();
         std::fs::create_dir_all(world.path("user")).unwrap();
         let config = format!(
-            "model = \"scripted\"\nmodel_provider = \"test\"\nstyle = \"pair\"\n[model_providers.test]\nbase_url = \
+            "model = \"scripted\"\nmodel_provider = \"test\"\nstyle = \"pair\"\nintent = \"change\"\n[model_providers.test]\nbase_url = \
              \"{}\"\nsupports_websockets = false\n",
             world.script.url
         );
@@ -86,6 +86,7 @@ impl World {
             ephemeral: false,
             resume: None,
             output_schema: None,
+            checks: false,
         }
     }
 

@@ -40,7 +40,11 @@ impl Apart {
         crate::models::ensure(model, false)?;
         let folder = self.place.join("warm");
         fs::create_dir_all(&folder)?;
-        let output = self.flint(&folder)?.args(["exec", "--ephemeral", "-m", model, "Say hello."]).output()?;
+        let output = self
+            .flint(&folder)?
+            .args(["exec", "--ephemeral", "--intent", "answer"])
+            .args(["-m", model, "Say hello."])
+            .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "flint exec does not work here: {}", said.trim_end());
         Ok(())

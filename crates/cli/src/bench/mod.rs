@@ -10,6 +10,7 @@ mod apart;
 mod edit;
 mod figures;
 mod fix;
+mod intent;
 mod partner;
 mod peer;
 mod report;
@@ -86,6 +87,8 @@ enum What {
     Serve(serve::ServeBenchArgs),
     /// How many broken functions the partner repairs
     Fix(fix::FixArgs),
+    /// Whether the partner does what messages ask for, and nothing else
+    Intent(Box<intent::IntentArgs>),
     /// What the partner adds to a model that answers at once
     Partner(partner::PartnerBenchArgs),
     /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
@@ -101,6 +104,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
     match args.what {
         Some(What::Serve(args)) => return serve::run(args),
         Some(What::Fix(args)) => return fix::run(args),
+        Some(What::Intent(args)) => return intent::run(&args),
         Some(What::Partner(args)) => return partner::run(args),
         Some(What::Screen(args)) => return screen::run(args),
         Some(What::Edit(args)) => return edit::run(&args),

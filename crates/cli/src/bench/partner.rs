@@ -127,7 +127,18 @@ async fn session(kind: &Kind, steps: usize) -> Result<Session> {
 
 fn start(folder: &Path, state: &Path, port: u16) -> Result<Child> {
     let mut command = boundary::program::ourselves(folder)?;
-    command.args(["exec", "--json", "-m", "instant", "-c", "style=\"agent\"", "-c", "model_provider=\"instant\""]);
+    command.args([
+        "exec",
+        "--json",
+        "-m",
+        "instant",
+        "-c",
+        "style=\"agent\"",
+        "-c",
+        "intent=change",
+        "-c",
+        "model_provider=\"instant\"",
+    ]);
     command.args(["-c", &format!("model_providers.instant.base_url=\"http://127.0.0.1:{port}/v1\"")]);
     command.args(["-c", "model_providers.instant.supports_websockets=true", "Do it."]);
     command.env("XDG_STATE_HOME", state).env("XDG_CONFIG_HOME", state).env_remove("FLINT_HOME");

@@ -2,11 +2,11 @@
 //!
 //! `thread.started`, `turn.started`, `item.started`, `item.updated`, `item.completed`, `turn.completed`, `turn.failed`
 //! and `error`. Items are `agent_message`, `file_change`, `command_execution` and `todo_list`. What Codex has no name for
-//! (timings, the diff) stands in fields beside its own.
+//! (timings, the diff) stands in fields beside its own, and in `intent.decided` and `files.read`.
 
 use std::collections::HashMap;
 
-use agent::{Event, Outcome, PlanStep};
+use agent::{Decided, Event, Outcome, PlanStep};
 use serde_json::{Value, json};
 
 use super::Follow;
@@ -38,6 +38,8 @@ impl Follow for Lines {
             _ => {}
         }
         match event {
+            Event::Intent(decided) => print(&self::decided(decided)),
+            Event::FilesRead(files) => print(&json!({"type": "files.read", "files": files})),
             Event::TurnStarted { .. } => print(&json!({"type": "turn.started"})),
             Event::EditGrew { edit, diff, .. } => {
                 self.diffs.insert(*edit, diff.to_string());
@@ -107,6 +109,13 @@ impl Lines {
             false => self.item(json!({"type": "agent_message", "text": text.trim()})),
         }
     }
+}
+
+/// What a message was taken for.
+pub fn decided(decided: &Decided) -> Value {
+    json!({"type": "intent.decided", "intent": decided.intent, "odds": decided.odds,
+           "evidence": decided.evidence, "prompt_tokens": decided.tokens,
+           "ms": decided.ms})
 }
 
 fn command(number: usize, title: &str, output: &str, exit_code: Option<i32>, status: &str) -> Value {

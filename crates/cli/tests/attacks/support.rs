@@ -105,7 +105,7 @@ impl Home {
     /// The user's configuration, so that `model` answers in the given style (`pair` or `agent`).
     pub fn use_model(&self, model: &FakeModel, more: &str) {
         let text = format!(
-            "model = \"scripted\"\nmodel_provider = \"fake\"\n{more}\n[model_providers.fake]\nname = \"fake\"\n\
+            "model = \"scripted\"\nmodel_provider = \"fake\"\nintent = \"change\"\n{more}\n[model_providers.fake]\nname = \"fake\"\n\
              base_url = \"{}\"\nwire_api = \"responses\"\n",
             model.url
         );

@@ -48,6 +48,7 @@ impl Place {
         let command = Command::new(env!("CARGO_BIN_EXE_flint"))
             .args(arguments)
             .args(["-m", self.model])
+            .args(if self.model == crate::SMALL { &["-c", "intent=answer"][..] } else { &[] })
             .current_dir(self.file(""))
             .env("XDG_STATE_HOME", self.state())
             .env("XDG_CONFIG_HOME", self.folder.path().join("config"))

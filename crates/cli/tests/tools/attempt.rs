@@ -72,7 +72,9 @@ async fn flint(folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Ou
 /// `flint` with a task for that model.
 pub async fn run(kind: &str, folder: &Path, state: &Path, port: u16, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flint"));
-    command.args([kind, "-m", "m", "-c", "model_provider=\"scripted\"", "-c", "style=\"pair\""]).args(arguments);
+    command
+        .args([kind, "-m", "m", "-c", "model_provider=\"scripted\"", "-c", "style=\"pair\"", "-c", "intent=change"])
+        .args(arguments);
     command.args(["-c", &format!("model_providers.scripted.base_url=\"http://127.0.0.1:{port}/v1\"")]);
     command.args(["-c", "model_providers.scripted.supports_websockets=true", "--check", CHECK]);
     command.arg("Fix it, so that @a.py really doubles.");

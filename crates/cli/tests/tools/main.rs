@@ -5,6 +5,7 @@
 mod attempt;
 mod candidates;
 mod departures;
+mod intent;
 mod repairs;
 mod tool_loop;
 

@@ -106,6 +106,7 @@ impl App {
                 let named: Vec<String> = paths.iter().map(|path| reveal(&shown(path))).collect();
                 (format!("write {}?{more}\n", named.join(", ")), None)
             }
+            ApprovalAsk::Change => (format!("Change files for this?{more}\n"), None),
         };
         let is_command = matches!(approval.what, ApprovalAsk::Command { .. });
         let mut rows = wrapped(&question, width, self.theme.waiting);
@@ -124,6 +125,7 @@ impl App {
         let alt = if self.composer.is_empty() { "" } else { "with Alt: " };
         let always = if is_command { " · a always" } else { "" };
         let keys = match rows.len() - end {
+            _ if matches!(approval.what, ApprovalAsk::Change) => format!("{alt}y change · n answer only · s stop"),
             _ if self.asked.end_seen && self.asked.fits => format!("{alt}y yes{always} · n no · s stop the turn"),
             _ if self.asked.end_seen => format!("{alt}y yes{always} · n no · s stop the turn · PageUp, PageDown"),
             below => format!("… {below} more lines, PageDown shows them · {alt}n no · s stop"),
