@@ -111,7 +111,7 @@ impl Place {
     fn readable(&self, path: &Path) -> Result<(), &'static str> {
         let real = match path.canonicalize() {
             Ok(real) => real,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return is_absent(path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.is_absent(path),
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(()),
             // A name that is too long for a file is none.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename => return Ok(()),
@@ -123,6 +123,18 @@ impl Place {
         }
         let kind = std::fs::metadata(&real).map_err(|_| "which cannot be looked at")?.file_type();
         if kind.is_file() || kind.is_dir() { Ok(()) } else { Err("which is no ordinary file") }
+    }
+
+    /// Whether a file that we do not find is not there for the command either: what a link names may come, the files of
+    /// processes and devices are others for each, and elsewhere somebody else may make it.
+    fn is_absent(&self, path: &Path) -> Result<(), &'static str> {
+        let nearest = path.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok()).unwrap_or_default();
+        let ordinary = nearest.starts_with(&self.root) || SYSTEM.iter().any(|place| nearest.starts_with(place));
+        match (ordinary, std::fs::symlink_metadata(path).is_ok()) {
+            (true, false) => Ok(()),
+            (true, true) => Err("which is a link to nothing"),
+            (false, _) => Err("which is outside of the workspace"),
+        }
     }
 
     /// The name of a program, if starting it starts one of the system's: a bare name that the shell would find outside of
@@ -147,15 +159,6 @@ impl Place {
             _ => Ok(word),
         }
     }
-}
-
-/// Whether a file that we do not find is not there for the command either: what a link names may come, and the files of
-/// processes and devices are others for each.
-fn is_absent(path: &Path) -> Result<(), &'static str> {
-    let nearest = path.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok()).unwrap_or_default();
-    let of_processes = ["/proc", "/dev"].iter().any(|folder| nearest.starts_with(folder));
-    let dangling = std::fs::symlink_metadata(path).is_ok();
-    if of_processes || dangling { Err("which cannot be looked at") } else { Ok(()) }
 }
 
 fn is_program(file: &Path) -> bool {

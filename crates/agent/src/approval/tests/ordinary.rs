@@ -390,6 +390,8 @@ fn reading_elsewhere_or_what_could_block_is_asked_about() {
         "cat dangling".to_owned(),
         "diff folder folder2".to_owned(),
         "git -C folder diff ../../x ../../y".to_owned(),
+        "cat ../not-there-yet".to_owned(),
+        "cat /not-there-yet".to_owned(),
         "git diff -M link -M link".to_owned(),
         "printenv".to_owned(),
         "env".to_owned(),
