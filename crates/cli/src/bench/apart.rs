@@ -11,18 +11,32 @@ use anyhow::{Context, Result, ensure};
 /// A place where `flint` runs apart from everything else. Its private server ends with it.
 pub struct Apart {
     place: PathBuf,
+    /// Another build; this one unless given.
+    program: Option<PathBuf>,
     variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Apart {
     /// Keeps everything below `place`. The private server gets `variables` as well.
     pub fn new(place: &Path, variables: &[(&'static str, &'static str)]) -> Self {
-        Self { place: place.to_owned(), variables: variables.to_vec() }
+        Self { place: place.to_owned(), program: None, variables: variables.to_vec() }
+    }
+
+    /// The same for another build of flint.
+    pub fn of(program: &Path, place: &Path) -> Self {
+        Self { place: place.to_owned(), program: Some(program.to_owned()), variables: Vec::new() }
     }
 
     /// `flint` in a folder.
     pub fn flint(&self, folder: &Path) -> Result<Command> {
-        let mut command = boundary::program::ourselves(folder).context("the path of this program")?;
+        let mut command = match &self.program {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.current_dir(folder);
+                command
+            }
+            None => boundary::program::ourselves(folder).context("the path of this program")?,
+        };
         command.stdin(Stdio::null()).envs(self.variables.iter().copied());
         command.env("XDG_STATE_HOME", self.place.join("state")).env("XDG_CONFIG_HOME", self.place.join("config"));
         if let Some(home) = std::env::var_os("FLINT_HOME") {

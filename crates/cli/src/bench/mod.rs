@@ -13,6 +13,7 @@ mod fix;
 mod intent;
 mod partner;
 mod peer;
+mod questions;
 mod report;
 mod screen;
 mod serve;
@@ -89,6 +90,8 @@ enum What {
     Fix(fix::FixArgs),
     /// Whether the partner does what messages ask for, and nothing else
     Intent(Box<intent::IntentArgs>),
+    /// Whether the partner knows where things are
+    Questions(questions::QuestionsArgs),
     /// What the partner adds to a model that answers at once
     Partner(partner::PartnerBenchArgs),
     /// Whether the screen keeps up: frames, keys and CPU under a stream of thousands of tokens a second
@@ -105,6 +108,7 @@ pub fn run(args: BenchArgs) -> anyhow::Result<()> {
         Some(What::Serve(args)) => return serve::run(args),
         Some(What::Fix(args)) => return fix::run(args),
         Some(What::Intent(args)) => return intent::run(&args),
+        Some(What::Questions(args)) => return questions::run(&args),
         Some(What::Partner(args)) => return partner::run(args),
         Some(What::Screen(args)) => return screen::run(args),
         Some(What::Edit(args)) => return edit::run(&args),

@@ -169,7 +169,8 @@ fn last_words(events: &[Value], output: &str) -> String {
     said.unwrap_or_else(last).chars().take(400).collect()
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Copies a folder with everything in it.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     for (path, bytes) in tree(from)? {
         let path = to.join(path);
         fs::create_dir_all(path.parent().unwrap_or(to))?;
@@ -194,13 +195,13 @@ fn tree(folder: &Path) -> Result<Tree> {
 }
 
 /// Results so far, in memory and in a file.
-struct Results {
-    lines: Vec<Value>,
+pub(super) struct Results {
+    pub lines: Vec<Value>,
     file: Option<fs::File>,
 }
 
 impl Results {
-    fn open(path: Option<&Path>) -> Result<Self> {
+    pub fn open(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self { lines: Vec::new(), file: None }) };
         let text = fs::read_to_string(path).unwrap_or_default();
         // A last line that was torn by a crash is sent again.
@@ -212,7 +213,7 @@ impl Results {
         Ok(Self { lines, file: Some(file) })
     }
 
-    fn add(&mut self, line: Value) -> Result<()> {
+    pub fn add(&mut self, line: Value) -> Result<()> {
         if let Some(file) = &mut self.file {
             writeln!(file, "{line}")?;
         }
