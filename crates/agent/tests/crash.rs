@@ -21,6 +21,10 @@ const KILLS: usize = 200;
 /// Says to the child where to work.
 const PLACE: &str = "FLINT_TEST_CRASH_PLACE";
 const FILES: usize = 6;
+/// Is there while the script writes the files of a turn.
+const WRITING: &str = "writing";
+/// How many microseconds that took the last time.
+const WROTE: &str = "wrote";
 
 /// A path, its mode and its bytes, for each file of a version.
 type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
@@ -128,7 +132,12 @@ fn child() {
         let before = place.store.snapshot(&place.root).unwrap();
         session.append(Record::Checkpoint { turn, tree: before.to_string() }).unwrap();
         session.append(Record::Prompt { turn, text: format!("version {turn}") }).unwrap();
-        let written = Batch::resolve(&place.root, &changes(turn)).unwrap().write(|_| Ok(())).unwrap();
+        let batch = Batch::resolve(&place.root, &changes(turn)).unwrap();
+        fs::write(Path::new(&folder).join(WRITING), "").unwrap();
+        let begun = Instant::now();
+        let written = batch.write(|_| Ok(())).unwrap();
+        fs::write(Path::new(&folder).join(WROTE), begun.elapsed().as_micros().to_string()).unwrap();
+        let _ = fs::remove_file(Path::new(&folder).join(WRITING));
         let file = |path: &PathBuf| EditedFile { path: path.clone(), added: 1000, removed: 1000 };
         session
             .append(Record::Edits { turn, files: written.iter().map(|file| &file.path).map(file).collect() })
@@ -174,8 +183,12 @@ fn killed_at_any_moment_nothing_is_half_done() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        // Anywhere in the time that going on and two turns take on this machine.
-        run_and_kill(folder.path(), Duration::from_micros(random % (3000 * turn_ms)));
+        // Anywhere in the time that going on and two turns take on this machine; every other time among the writes, which
+        // take a small part of it.
+        let after = Duration::from_micros(random % (3000 * turn_ms));
+        let wrote = fs::read_to_string(folder.path().join(WROTE)).ok().and_then(|micros| micros.parse::<u64>().ok());
+        let among = wrote.filter(|_| made % 2 == 0).map(|micros| Duration::from_micros((random >> 30) % (micros + 1)));
+        run_and_kill(folder.path(), after, among);
         let session = place.open();
         assert_eq!(session.damaged(), 0);
         assert_eq!(session.lines()[..known.len()], known[..], "what was written stays written");
@@ -197,8 +210,9 @@ fn killed_at_any_moment_nothing_is_half_done() {
     assert!(enough(&cuts, turns), "no further than turn {turns}, or no kill within the edits: {cuts:?}");
 }
 
-/// Starts the child, lets it run this long from its first sign of life, and kills it.
-fn run_and_kill(folder: &Path, after: Duration) {
+/// Starts the child, lets it run this long from its first sign of life, and kills it: at once, or this long after it next
+/// begins to write.
+fn run_and_kill(folder: &Path, after: Duration, among: Option<Duration>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--quiet"])
         .env(PLACE, folder)
@@ -211,10 +225,19 @@ fn run_and_kill(folder: &Path, after: Duration) {
         assert!(child.try_wait().unwrap().is_none(), "the script did not begin");
     }
     fs::remove_file(&alive).unwrap();
+    let mut wait = |until: &dyn Fn() -> bool| {
+        while !until() {
+            std::thread::sleep(Duration::from_micros(100));
+            assert!(child.try_wait().unwrap().is_none(), "the script ended by itself");
+        }
+    };
     let begun = Instant::now();
-    while begun.elapsed() < after {
-        std::thread::sleep(Duration::from_micros(500));
-        assert!(child.try_wait().unwrap().is_none(), "the script ended by itself");
+    wait(&|| begun.elapsed() >= after);
+    if let Some(among) = among {
+        let _ = fs::remove_file(folder.join(WRITING));
+        wait(&|| folder.join(WRITING).exists());
+        let begun = Instant::now();
+        wait(&|| begun.elapsed() >= among);
     }
     child.kill().unwrap();
     child.wait().unwrap();
