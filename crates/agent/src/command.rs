@@ -14,6 +14,8 @@ pub struct Prompt {
     pub failing: Option<Failing>,
     /// What it asks for, where the person said so; else it is decided.
     pub intent: Option<Intent>,
+    /// Files that the model keeps before it, beside those that the words mention. The partner fills this in.
+    pub pinned: Vec<std::path::PathBuf>,
 }
 
 impl From<&str> for Prompt {
@@ -130,6 +132,25 @@ pub enum Command {
     Diff,
     /// Makes the conversation shorter.
     Compact,
+    /// Forgets what was said. The session, its turns and the way back stay.
+    Clear,
+    /// Keeps a file before the model from the next turn on.
+    Add {
+        /// Its path; empty lists the files that are kept.
+        path: String,
+    },
+    /// Keeps it no longer.
+    Drop {
+        /// Its path; empty means all of them.
+        path: String,
+    },
+    /// Runs a command line of the person in the sandbox; what it prints becomes part of the conversation.
+    Shell {
+        /// The line.
+        line: String,
+    },
+    /// Writes AGENTS.md with the commands of the project, unless there is one.
+    Init,
     /// Begins an empty session.
     New,
     /// Goes on with an earlier session.

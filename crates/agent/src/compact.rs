@@ -33,9 +33,10 @@ pub async fn when_full(desk: &mut Desk) {
 /// Makes the conversation shorter.
 pub async fn now(desk: &mut Desk) {
     if desk.conversation.items().is_empty() {
-        return desk.notice("there is nothing to make shorter").await;
+        return desk.notice("The conversation is empty, so there is nothing to make shorter.").await;
     }
     let before = desk.status.context_used.max(desk.conversation.characters() / CHARACTERS_PER_TOKEN);
+    desk.notice("The model summarises the conversation; this makes room …").await;
     let asked = desk.history.turn_lines();
     let summary = match summarise(desk, before).await {
         Ok(summary) => summary,

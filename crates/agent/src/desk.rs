@@ -79,6 +79,8 @@ pub struct Desk {
     pub asked: Option<(Prompt, Intent)>,
     /// The person says that it was taken for the wrong thing.
     overruled: bool,
+    /// Files that stay before the model.
+    pub pinned: Vec<PathBuf>,
 }
 
 /// What ended a wait.
@@ -131,6 +133,7 @@ impl Desk {
             refused: Refused::default(),
             asked: None,
             overruled: false,
+            pinned: Vec::new(),
         }
     }
 
@@ -445,7 +448,13 @@ impl Desk {
             Style::Agent => "agent",
         };
         let config = self.config();
+        let provider = match (&self.status.provider, &config.provider().base_url) {
+            (known, _) if !known.is_empty() => known.clone(),
+            (_, Some(url)) => url.clone(),
+            (_, None) => "the private server of this machine".to_owned(),
+        };
         let status = Status {
+            provider,
             session: self.history.session_id(),
             model: self.model(),
             style,
@@ -454,6 +463,7 @@ impl Desk {
             approvals: word(&config.approval_policy),
             context: config.model_context_window.unwrap_or(self.status.context),
             instructions: self.options.instruction_files.clone(),
+            pinned: self.pinned.clone(),
             ..self.status.clone()
         };
         self.emit(Event::Status(Box::new(status))).await;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::approval;
-use crate::command::{Command, RewindWhat};
+use crate::command::{Command, RewindWhat, Style};
 use crate::config::Config;
 use crate::desk::{Desk, word};
-use crate::event::Event;
+use crate::event::{Event, PastTurn};
 use crate::history::History;
-use crate::session::Replay;
-use crate::{back, compact};
+use crate::session::{EditedFile, Replay, Turn};
+use crate::{back, compact, models, pair, pinned};
 
 /// The profile that `Command::Fast` switches.
 const FAST: &str = "fast";
@@ -42,6 +42,14 @@ pub async fn run(desk: &mut Desk, command: Command) {
         },
         Command::Rewind { turn, what } => rewind(desk, turn, what).await,
         Command::Compact => compact::now(desk).await,
+        Command::Clear => {
+            desk.conversation.replace(Vec::new());
+            desk.history.compacted(Vec::new(), "");
+            (desk.status.context_used, desk.asked) = (0, None);
+            desk.emit(Event::Cleared).await;
+        }
+        Command::Add { path } => pinned::add(desk, &path).await,
+        Command::Drop { path } => pinned::drop(desk, &path).await,
         Command::New => new(desk).await,
         Command::Resume { session } => resume(desk, &session).await,
         Command::Fork => match desk.history.fork() {
@@ -52,11 +60,14 @@ pub async fn run(desk: &mut Desk, command: Command) {
             Ok(found) => desk.emit(Event::Sessions(found)).await,
             Err(why) => desk.trouble(why).await,
         },
-        Command::Model { name } => model(desk, &name).await,
+        Command::Model { name } => models::choose(desk, &name).await,
         Command::Profile { name } if name.is_empty() => {
-            let profiles = desk.options.config.profiles.join(", ");
-            let used = desk.config().profile.clone().unwrap_or_else(|| "none".to_owned());
-            desk.notice(format!("profile in use: {used}; there are: {profiles}")).await;
+            let profiles = match desk.options.config.profiles.as_slice() {
+                [] => "the configuration has none".to_owned(),
+                profiles => format!("the configuration has {}", profiles.join(", ")),
+            };
+            let used = in_use(desk);
+            desk.notice(format!("{used}; {profiles}")).await;
         }
         Command::Profile { name } => profile(desk, Some(name)).await,
         Command::Fast => {
@@ -66,6 +77,11 @@ pub async fn run(desk: &mut Desk, command: Command) {
         Command::Approvals { policy } => approvals(desk, &policy).await,
         Command::SetStyle(style) => {
             desk.options.config.config.style = Some(style);
+            let what = match style {
+                Style::Pair => "the model answers, and Flint places the code it writes",
+                Style::Agent => "the model works through tools until it is done",
+            };
+            desk.notice(format!("The style is {} now: {what}.", word(&style))).await;
             desk.emit_status().await;
         }
         // Turns and their end are the partner's own.
@@ -96,6 +112,7 @@ async fn new(desk: &mut Desk) {
     desk.history = History::begin_session(&options.state, &options.root, &desk.model(), options.ephemeral);
     // The tools write into the journal of the session they were made for.
     desk.tools = None;
+    desk.pinned.clear();
     opened(desk, Replay::default()).await;
 }
 
@@ -109,8 +126,26 @@ pub async fn resume(desk: &mut Desk, session: &str) {
 
 async fn opened(desk: &mut Desk, replay: Replay) {
     desk.take_up(&replay);
-    let turns = replay.turns.iter().map(|turn| (turn.text.clone(), said(&turn.items))).collect();
+    let turns = replay.turns.iter().map(past).collect();
     desk.emit(Event::SessionOpened { session: desk.history.session_id(), turns }).await;
+}
+
+fn past(turn: &Turn) -> PastTurn {
+    let answered = match turn.files.is_empty() {
+        true => said(&turn.items),
+        false => prose(&said(&turn.items)),
+    };
+    let edit = |file: &EditedFile| (file.path.clone(), (file.added, file.removed), file.diff.clone());
+    PastTurn { asked: turn.text.clone(), answered, edits: turn.files.iter().map(edit).collect() }
+}
+
+/// An answer without its code, which the diffs show.
+fn prose(said: &str) -> String {
+    let mut parser = pair::Parser::default();
+    let parts = parser.push(said).into_iter().chain(parser.finish());
+    let text: String =
+        parts.filter_map(|part| if let pair::Part::Text(text) = part { Some(text) } else { None }).collect();
+    text.trim().to_owned()
 }
 
 /// What the model said in a turn.
@@ -121,15 +156,12 @@ fn said(items: &[Arc<Value>]) -> String {
     texts.join("\n")
 }
 
-async fn model(desk: &mut Desk, name: &str) {
-    if name.is_empty() {
-        let names: Vec<&str> = desk.options.known_models.iter().map(|(name, _)| name.as_str()).collect();
-        let text = format!("{} is in use; there are {}", desk.model(), names.join(", "));
-        return desk.notice(text).await;
+/// The profile in use, in words.
+fn in_use(desk: &Desk) -> String {
+    match &desk.config().profile {
+        Some(name) => format!("The profile {name} is in use"),
+        None => "No profile is in use".to_owned(),
     }
-    desk.options.config.config.model = Some(name.to_owned());
-    desk.disconnect();
-    desk.emit_status().await;
 }
 
 /// Reads the configuration again with another profile.
@@ -138,9 +170,17 @@ async fn profile(desk: &mut Desk, name: Option<String>) {
     sources.profile = name;
     match Config::load(&sources) {
         Ok(loaded) => {
+            let (config, known) = (&loaded.config, (desk.options.models)());
+            if let Some(model) = config.model.as_ref().filter(|_| config.is_local())
+                && let Err(why) = models::find(&known, model)
+            {
+                return desk.trouble(why).await;
+            }
             desk.options.config = loaded;
             desk.options.sources = sources;
             desk.disconnect();
+            let (used, model) = (in_use(desk), desk.model());
+            desk.notice(format!("{used}: {model}, style {}.", word(&desk.style()))).await;
             desk.emit_status().await;
         }
         Err(error) => desk.trouble(error.to_string()).await,
@@ -150,11 +190,12 @@ async fn profile(desk: &mut Desk, name: Option<String>) {
 async fn approvals(desk: &mut Desk, name: &str) {
     let in_force = desk.config().approval_policy;
     if name.is_empty() {
-        return desk.notice(format!("approval_policy is {}", word(&in_force))).await;
+        return desk.notice(format!("approval_policy is {}.", word(&in_force))).await;
     }
     match approval::Policy::from_name(name) {
         Some(policy) => {
             desk.options.config.config.approval_policy = policy;
+            desk.notice(format!("approval_policy is {name} now.")).await;
             desk.emit_status().await;
         }
         None => {

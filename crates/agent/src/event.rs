@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::intent::Decided;
 
+/// Files named in one line; of more the number is told.
+const READ_NAMED: usize = 6;
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -179,9 +182,11 @@ pub enum Event {
     SessionOpened {
         /// Its id.
         session: String,
-        /// Turns so far: what was asked and what was answered.
-        turns: Vec<(String, String)>,
+        /// Turns so far.
+        turns: Vec<PastTurn>,
     },
+    /// What was said is forgotten; the session and its files go on.
+    Cleared,
     /// How things stand.
     Status(Box<Status>),
     /// Something worth a line, such as a setting that has no effect.
@@ -237,6 +242,34 @@ pub struct FileRead {
     pub path: PathBuf,
     /// First and last line of each part, from 1; empty when it was read whole.
     pub lines: Vec<(usize, usize)>,
+}
+
+impl FileRead {
+    /// The files that were read, in a line.
+    pub fn line(files: &[Self]) -> String {
+        let mut line = String::from("read");
+        for (index, file) in files.iter().enumerate() {
+            if index == READ_NAMED {
+                line += &format!(" and {} more", files.len() - index);
+                break;
+            }
+            let parts: Vec<String> = file.lines.iter().map(|(first, last)| format!("{first}-{last}")).collect();
+            let colon = if parts.is_empty() { "" } else { ":" };
+            line += &format!("{} {}{colon}{}", if index == 0 { "" } else { "," }, file.path.display(), parts.join(","));
+        }
+        line
+    }
+}
+
+/// A turn of an earlier session, as a screen shows it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastTurn {
+    /// What was asked.
+    pub asked: String,
+    /// What was answered, without the code that was written to files.
+    pub answered: String,
+    /// The files it changed: path, lines added and removed, and the diff where the session has it.
+    pub edits: Vec<(PathBuf, (usize, usize), String)>,
 }
 
 /// How a turn ended.
@@ -396,4 +429,6 @@ pub struct Status {
     pub last: TurnUsage,
     /// Instruction files read.
     pub instructions: Vec<PathBuf>,
+    /// Files that stay before the model.
+    pub pinned: Vec<PathBuf>,
 }

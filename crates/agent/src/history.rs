@@ -19,6 +19,9 @@ use crate::session::{self, EditedFile, Record, Replay, Session};
 /// Undone states that can be brought back.
 const REDO_MAX: usize = 100;
 
+/// Bytes of a diff that the session keeps, to show it again when it is gone on with.
+const DIFF_BYTES_MAX: usize = 32 << 10;
+
 /// A session under way.
 pub struct History {
     sessions: PathBuf,
@@ -118,7 +121,11 @@ impl History {
         self.undone.clear();
         let file = |file: &Written| {
             let (added, removed) = file.lines();
-            EditedFile { path: file.path.clone(), added, removed }
+            let mut diff = crate::diff::unified(file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
+            if diff.len() > DIFF_BYTES_MAX {
+                diff.clear();
+            }
+            EditedFile { path: file.path.clone(), added, removed, diff }
         };
         let files = written.iter().map(file).collect();
         self.record(Record::Edits { turn: self.turn, files });

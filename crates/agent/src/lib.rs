@@ -24,15 +24,19 @@ mod event;
 pub mod facts;
 pub mod failing;
 pub mod history;
+mod init;
 pub mod instructions;
 pub mod intent;
 pub mod journal;
 pub mod local;
+mod models;
 pub mod pair;
 mod partner;
+mod pinned;
 #[allow(clippy::disallowed_methods, reason = "it starts this program again, and what it was given to hold")]
 pub mod sandbox;
 pub mod session;
+mod shell;
 pub mod tool_loop;
 pub mod tools;
 pub mod trust;
@@ -40,10 +44,12 @@ pub mod turn;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
-    Approval, ApprovalAsk, CandidateRow, CandidateState, Event, FileRead, Outcome, PlanStep, RewindPreview,
+    Approval, ApprovalAsk, CandidateRow, CandidateState, Event, FileRead, Outcome, PastTurn, PlanStep, RewindPreview,
     SessionLine, Status, TurnLine, TurnUsage,
 };
 pub use failing::Failing;
 pub use index::{outline, walk};
 pub use intent::{Decided, Intent};
+pub use models::KnownModel;
 pub use partner::{Partner, PartnerOptions};
+pub use shell::TOOL as OWN_COMMAND;

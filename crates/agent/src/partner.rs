@@ -15,7 +15,8 @@ use crate::failing::Failing;
 use crate::history::History;
 use crate::intent::Intent;
 use crate::local::ServerHow;
-use crate::{candidates, check, compact, errands, intent, pair, tool_loop};
+use crate::models::KnownModel;
+use crate::{candidates, check, compact, errands, init, intent, pair, shell, tool_loop};
 
 /// Commands that may wait while the partner is busy with one; the sender waits after that.
 const COMMANDS_MAX: usize = 64;
@@ -40,6 +41,8 @@ pub struct PartnerOptions {
     pub default_model: String,
     /// Known models and the style each works in.
     pub known_models: Vec<(String, Style)>,
+    /// The models that can be asked for by name, as they are now.
+    pub models: fn() -> Vec<KnownModel>,
     /// What the operator says before everything else, such as the text of AGENTS.md files.
     pub instructions: String,
     /// Where that came from.
@@ -138,6 +141,16 @@ async fn obey(desk: &mut Desk, command: Command) {
             let outcome = candidates::choose(desk, candidate).await;
             end(desk, outcome).await;
         }
+        Command::Shell { line } => {
+            begin(desk, &format!("!{line}")).await;
+            let outcome = shell::run(desk, &line).await;
+            end(desk, outcome).await;
+        }
+        Command::Init => {
+            begin(desk, "/init").await;
+            let outcome = init::run(desk).await;
+            end(desk, outcome).await;
+        }
         Command::Shutdown => desk.closing = true,
         // Nothing is under way that these could be about.
         Command::Stop | Command::Decide { .. } => {}
@@ -152,6 +165,7 @@ type CheckFails = Option<Option<Failing>>;
 async fn turn(desk: &mut Desk, prompt: &Prompt) -> CheckFails {
     begin(desk, &prompt.text).await;
     compact::when_full(desk).await;
+    let prompt = &Prompt { pinned: desk.pinned.clone(), ..prompt.clone() };
     let outcome = match intent::settle(desk, prompt).await {
         Ok(Some(intent)) => match desk.style() {
             Style::Pair => pair::turn(desk, prompt, intent).await,
@@ -175,7 +189,7 @@ async fn checked(desk: &mut Desk, outcome: Outcome) -> CheckFails {
 
 /// One more answer, because the check fails after the first.
 async fn mend(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
-    desk.notice("another answer is asked for").await;
+    desk.notice("Flint asks the model for another answer").await;
     if repair(desk, Prompt { failing: failing.clone(), ..prompt }, failing).await.is_some() {
         desk.notice("the last answer stays; /undo takes it back").await;
     }

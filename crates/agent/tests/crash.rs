@@ -138,7 +138,7 @@ fn child() {
         let written = batch.write(|_| Ok(())).unwrap();
         fs::write(Path::new(&folder).join(WROTE), begun.elapsed().as_micros().to_string()).unwrap();
         let _ = fs::remove_file(Path::new(&folder).join(WRITING));
-        let file = |path: &PathBuf| EditedFile { path: path.clone(), added: 1000, removed: 1000 };
+        let file = |path: &PathBuf| EditedFile { path: path.clone(), added: 1000, removed: 1000, diff: String::new() };
         session
             .append(Record::Edits { turn, files: written.iter().map(|file| &file.path).map(file).collect() })
             .unwrap();

@@ -47,6 +47,11 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the command.
 pub fn run(args: TryArgs) -> anyhow::Result<ExitCode> {
+    let prompt = if args.prompt.trim().is_empty() { Err(anyhow::anyhow!("the prompt is empty")) } else { Ok(()) };
+    if let Err(error) = prompt.and_then(|()| args.partner.check()) {
+        errln!("error: {error:#}");
+        return Ok(ExitCode::from(crate::exec::WRONG));
+    }
     let options = args.partner.options()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(async {

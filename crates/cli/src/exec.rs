@@ -5,6 +5,7 @@
 
 mod lines;
 mod report;
+mod schema;
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ trait Follow {
 }
 
 /// Arguments that cannot be worked with.
-const WRONG: u8 = 2;
+pub const WRONG: u8 = 2;
 
 /// Runs the command.
 pub fn run(mut args: ExecArgs) -> anyhow::Result<ExitCode> {
@@ -152,7 +153,7 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
             break Code::CheckFailed;
         }
         repairs -= 1;
-        errln!("the check failed; another answer is asked for");
+        errln!("the check failed; Flint asks the model for another answer");
         command = Command::Repair { prompt: prompt.clone(), failing };
     };
     partner.send(Command::Shutdown).await;
@@ -208,7 +209,7 @@ async fn decide(options: agent::PartnerOptions, prompt: Prompt, json: bool) -> a
             Event::Intent(decided) => {
                 match json {
                     true => boundary::print::json_line(&lines::decided(&decided))?,
-                    false => outln!("{}", report::decided(&decided)),
+                    false => outln!("{}", decided.words()),
                 }
                 return Ok(Code::Done);
             }
@@ -306,7 +307,10 @@ pub fn piped() -> anyhow::Result<Vec<u8>> {
 fn schema(args: &ExecArgs) -> anyhow::Result<Option<serde_json::Value>> {
     let Some(path) = &args.output_schema else { return Ok(None) };
     let bytes = boundary::file::read(path, SCHEMA_BYTES_MAX).context("the schema")?;
-    serde_json::from_slice(&bytes).map(Some).with_context(|| format!("{} is not valid JSON", path.display()))
+    let schema: serde_json::Value =
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not valid JSON", path.display()))?;
+    schema::check(&schema).map_err(|why| anyhow::anyhow!("{} is not a JSON schema: {why}", path.display()))?;
+    Ok(Some(schema))
 }
 
 /// The task: what was typed, and what was piped in after it.

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use hub::{Entry, Error, Presence, PullOptions, Store, format_bytes};
+use hub::{Entry, Error, Presence, PullOptions, Source, Store, format_bytes};
 use serde_json::{Value, json};
 
 use progress::Shown;
@@ -90,6 +90,42 @@ pub fn ensure_for(name_or_path: &str, offline: bool, workspace: &[PathBuf]) -> a
         Err(Error::NotInstalled { name }) => fetch(&store, store.catalogue().find(&name)?, offline, workspace),
         Err(other) => Err(other.into()),
     }
+}
+
+/// Says what a model that is not here costs and who publishes it. With `asks` a person who is there decides.
+pub fn tell_of_fetch(store: &Store, name: &str, asks: bool) -> anyhow::Result<()> {
+    let Ok(entry) = store.catalogue().find(name) else { return Ok(()) };
+    let presence = store.presence(entry);
+    if matches!(presence, Presence::Installed { .. }) || hub::HuggingFace::from_env().has(entry) {
+        return Ok(());
+    }
+    let size = size_of(entry, presence).map_or_else(|| "its size is not known".to_owned(), format_bytes);
+    let from: Vec<String> = entry.sources.iter().map(Source::who).collect();
+    errln!("The model {} ({size}, licence {}) is not on this machine yet.", entry.name, entry.licence);
+    errln!("It comes from {}.", from.join("; where that cannot be reached, from "));
+    errln!("The file is checked against its sha256 and stays in {}.", store.root().display());
+    if asks && crate::trust::someone_is_there() && !crate::trust::ask("Fetch it now?")? {
+        anyhow::bail!(
+            "nothing was fetched; `flint models list` shows the models, and `flint -m NAME` uses another one"
+        );
+    }
+    Ok(())
+}
+
+/// The models that can write, for the partner's `/model`.
+pub fn known() -> Vec<agent::KnownModel> {
+    let Ok(store) = Store::open() else { return Vec::new() };
+    let described = |entry: &Entry| {
+        let presence = store.presence(entry);
+        agent::KnownModel {
+            name: entry.name.clone(),
+            aliases: entry.aliases.clone(),
+            here: matches!(presence, Presence::Installed { .. }),
+            size: size_of(entry, presence).map_or_else(|| "size not known".to_owned(), format_bytes),
+            source: entry.sources.first().map(Source::who).unwrap_or_default(),
+        }
+    };
+    store.catalogue().entries().iter().filter(|entry| !entry.embeds).map(described).collect()
 }
 
 /// The name of the model used when none is asked for.

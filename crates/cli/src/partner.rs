@@ -34,6 +34,17 @@ pub struct PartnerArgs {
     pub offline: bool,
 }
 
+/// What happens when the model is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetch {
+    /// It is fetched, and the person is told.
+    Tells,
+    /// It is fetched once the person said so.
+    Asks,
+    /// It is not needed.
+    Never,
+}
+
 impl PartnerArgs {
     /// Takes what stood before the name of the command, unless it was said after it too.
     pub fn take_before(&mut self, before: Self) {
@@ -58,18 +69,37 @@ impl PartnerArgs {
         Ok(())
     }
 
-    /// Reads the configuration, and fetches the model when it is a local one that is not here.
+    /// Reads the configuration, and fetches the model when it is a local one that is not here: told to the person first.
     pub fn options(&self) -> anyhow::Result<PartnerOptions> {
+        self.options_with(Fetch::Tells)
+    }
+
+    /// The same for a screen, which asks the person before anything is fetched.
+    pub fn options_of_screen(&self) -> anyhow::Result<PartnerOptions> {
+        self.options_with(Fetch::Asks)
+    }
+
+    /// The same for work that asks no model, and so fetches none.
+    pub fn options_without_model(&self) -> anyhow::Result<PartnerOptions> {
+        self.options_with(Fetch::Never)
+    }
+
+    fn options_with(&self, fetch: Fetch) -> anyhow::Result<PartnerOptions> {
         let root = self.root()?;
         let sources = self.sources()?;
         let mut config = Config::load(&sources)?;
         let store = Store::open()?;
         let default_model = store.catalogue().default_name().to_owned();
         let mut names = Vec::new();
-        if config.config.is_local() {
+        if config.config.is_local() && fetch != Fetch::Never {
             let asked = config.config.model.clone().unwrap_or_else(|| default_model.clone());
+            let mut asks = fetch == Fetch::Asks;
             if config.is_projects("model") {
                 trust::may_fetch(&store, &asked)?;
+                asks = false;
+            }
+            if !self.offline {
+                models::tell_of_fetch(&store, &asked, asks)?;
             }
             let path = models::ensure_for(&asked, self.offline, &boundary::program::workspace_of(&root))?;
             let name = match store.catalogue().find(&asked) {
@@ -98,6 +128,7 @@ impl PartnerArgs {
             sources,
             server,
             default_model,
+            models: models::known,
             known_models: store.catalogue().entries().iter().map(known).collect(),
             instructions: instructions.text,
             instruction_files: instructions.files,
@@ -123,7 +154,7 @@ impl PartnerArgs {
         let folder = self.folder.as_deref().unwrap_or(Path::new("."));
         let root = folder.canonicalize().with_context(|| format!("{} cannot be worked in", folder.display()))?;
         if !root.is_dir() {
-            bail!("{} is no folder", root.display());
+            bail!("{} is not a folder", root.display());
         }
         Ok(root)
     }

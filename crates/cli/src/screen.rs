@@ -47,7 +47,7 @@ pub fn resume(args: ResumeArgs) -> anyhow::Result<()> {
 
 fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     crate::trust::ask_once(&args.partner)?;
-    let mut options = args.partner.options()?;
+    let mut options = args.partner.options_of_screen()?;
     options.resume = resume;
     options.checks = true;
     let settings = &options.config.config.tui;

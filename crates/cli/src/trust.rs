@@ -106,7 +106,7 @@ fn list(as_json: bool) -> anyhow::Result<()> {
 fn sources(folder: PathBuf) -> anyhow::Result<Sources> {
     let root = folder.canonicalize().with_context(|| format!("there is no folder {}", folder.display()))?;
     if !root.is_dir() {
-        bail!("{} is no folder", root.display());
+        bail!("{} is not a folder", root.display());
     }
     Ok(Sources::of_process(root))
 }
@@ -181,12 +181,13 @@ pub fn may_fetch(store: &Store, name: &str) -> anyhow::Result<()> {
     )
 }
 
-fn someone_is_there() -> bool {
+/// Whether a person sits at a terminal and can be asked.
+pub fn someone_is_there() -> bool {
     std::io::stdin().is_terminal() && print::stderr_is_terminal() && print::stdout_is_terminal()
 }
 
 /// A question whose answer is no unless it is yes.
-fn ask(question: &str) -> anyhow::Result<bool> {
+pub fn ask(question: &str) -> anyhow::Result<bool> {
     err!("{} [y/N] ", clean_line(question));
     print::stderr().flush()?;
     let mut answer = String::new();

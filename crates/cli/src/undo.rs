@@ -32,7 +32,7 @@ pub struct UndoArgs {
 
 /// Runs the command.
 pub fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
-    let mut options = args.partner.options()?;
+    let mut options = args.partner.options_without_model()?;
     options.resume = Some(match args.session {
         Some(session) => session,
         None => last_here(&args.partner)?,

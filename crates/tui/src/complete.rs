@@ -37,6 +37,10 @@ pub enum Wanted<'a> {
 pub fn wanted(before: &str) -> Wanted<'_> {
     let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let word = &before[start..];
+    let takes_path = ["/add ", "/drop "].iter().any(|name| before.starts_with(name));
+    if takes_path && !word.starts_with('@') {
+        return Wanted::File(start);
+    }
     if word.starts_with('@') {
         return Wanted::File(start + 1);
     }

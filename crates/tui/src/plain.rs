@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
-use agent::{Approval, ApprovalAsk, Command, Decision, Event, Outcome};
+use agent::{Approval, ApprovalAsk, Command, Decision, Event, FileRead, Outcome};
 use boundary::terminal::{clean, reveal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -63,14 +63,19 @@ pub async fn run(
             },
         }
     }
+    // What was asked for before the end is still told.
     let rest = async {
         while let Some(event) = events.recv().await {
             if matches!(event, Event::Closed) {
                 break;
             }
+            plain.event(event)?;
         }
+        Ok::<(), io::Error>(())
     };
-    let _ = tokio::time::timeout(CLOSING, rest).await;
+    if let Ok(told) = tokio::time::timeout(CLOSING, rest).await {
+        told?;
+    }
     options.say_goodbye(&plain.session, plain.turns);
     Ok(())
 }
@@ -116,10 +121,10 @@ struct Plain<W> {
     approvals: VecDeque<Approval>,
     status_wanted: bool,
     running: bool,
-    /// The partner has begun what was asked.
-    begun: bool,
     session: String,
     turns: usize,
+    /// Commands whose output is told as it comes.
+    told: Vec<u64>,
     /// Answers of the last turn, and its changes.
     answer: String,
     changes: String,
@@ -136,9 +141,9 @@ impl<W: Write> Plain<W> {
             approvals: VecDeque::new(),
             status_wanted: false,
             running: false,
-            begun: false,
             session: String::new(),
             turns: 0,
+            told: Vec::new(),
             answer: String::new(),
             changes: String::new(),
         }
@@ -171,7 +176,6 @@ impl<W: Write> Plain<W> {
             None if self.running => Ok(Some(Command::Steer(slash::prompt(line)))),
             None => {
                 self.running = true;
-                self.begun = false;
                 Ok(Some(Command::Ask(slash::prompt(line))))
             }
         }
@@ -179,6 +183,10 @@ impl<W: Write> Plain<W> {
 
     fn obey(&mut self, slash: Slash) -> io::Result<Option<Command>> {
         Ok(match slash {
+            Slash::Tell(command @ (Command::Shell { .. } | Command::Init)) if !self.running => {
+                self.running = true;
+                Some(command)
+            }
             Slash::Tell(command) => Some(command),
             Slash::Status => {
                 self.status_wanted = true;
@@ -189,7 +197,11 @@ impl<W: Write> Plain<W> {
             Slash::RewindTo(turn, what) => Some(Command::Rewind { turn, what }),
             Slash::Sessions(query) => Some(Command::Sessions { query }),
             Slash::Copy { diff } => {
-                let text = if diff { self.changes.clone() } else { self.answer.clone() };
+                let text = match diff || self.answer.trim().is_empty() {
+                    true if self.changes.is_empty() => "there is neither an answer nor a change to copy yet".to_owned(),
+                    true => self.changes.clone(),
+                    false => self.answer.clone(),
+                };
                 self.say(&text)?;
                 None
             }
@@ -213,6 +225,19 @@ impl<W: Write> Plain<W> {
         self.out.flush()
     }
 
+    /// Adds to the open line, and prints what of it is whole.
+    fn grow(&mut self, delta: &str) -> io::Result<()> {
+        self.open.push_str(delta);
+        match self.open.rfind('\n') {
+            Some(end) => {
+                let rest = self.open.split_off(end + 1);
+                let lines = std::mem::replace(&mut self.open, rest);
+                self.print(&lines)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn flush_open(&mut self) -> io::Result<()> {
         let open = std::mem::take(&mut self.open);
         if open.is_empty() { Ok(()) } else { self.print(&open) }
@@ -222,7 +247,6 @@ impl<W: Write> Plain<W> {
         match event {
             Event::TurnStarted { turn, .. } => {
                 self.running = true;
-                self.begun = true;
                 self.turns += 1;
                 self.answer.clear();
                 self.changes.clear();
@@ -230,20 +254,14 @@ impl<W: Write> Plain<W> {
             }
             Event::Text { delta } => {
                 self.answer.push_str(&delta);
-                self.open.push_str(&delta);
-                match self.open.rfind('\n') {
-                    Some(end) => {
-                        let rest = self.open.split_off(end + 1);
-                        let lines = std::mem::replace(&mut self.open, rest);
-                        self.print(&lines)
-                    }
-                    None => Ok(()),
-                }
+                self.grow(&delta)
             }
+            Event::ToolOutput { call, delta } if self.told.contains(&call) => self.grow(&delta),
             Event::TurnEnded { outcome, usage, .. } => {
                 self.running = false;
                 self.approvals.clear();
                 self.diffs.clear();
+                self.told.clear();
                 let seconds = usage.total_ms / 1000.0;
                 let rate = usage.decode_rate.map(|rate| format!(", {rate:.0} tokens per second")).unwrap_or_default();
                 self.say(&match outcome {
@@ -291,7 +309,15 @@ impl<W: Write> Plain<W> {
 
     fn other(&mut self, event: Event) -> io::Result<()> {
         let text = match event {
-            Event::ToolStarted { tool, title, .. } => format!("{tool}: {title}"),
+            Event::ToolStarted { call, tool, title } => {
+                if tool == agent::OWN_COMMAND || tool == "check" {
+                    self.told.push(call);
+                }
+                format!("{tool}: {title}")
+            }
+            Event::Intent(decided) => format!("{}; /overrule takes it otherwise", decided.words()),
+            Event::FilesRead(files) => FileRead::line(&files),
+            Event::Cleared => "the conversation is empty now; files, turns and /undo stay".to_owned(),
             Event::ToolEnded { ok, exit_code, ms, .. } => match (ok, exit_code) {
                 (true, _) => format!("done in {ms:.0} milliseconds"),
                 (false, Some(code)) => format!("failed with exit code {code}"),
@@ -362,12 +388,20 @@ impl<W: Write> Plain<W> {
             }
             Event::Sessions(rows) if rows.is_empty() => "no session was found".to_owned(),
             Event::Sessions(rows) => {
-                let line = |row: &agent::SessionLine| format!("{}: {} ({} turns)", row.session, row.title, row.turns);
+                let line = |row: &agent::SessionLine| {
+                    format!("{}: {} ({} turns, {})", row.session, row.title, row.turns, app::ago(row.at, app::now()))
+                };
                 let lines: Vec<String> = rows.iter().map(line).collect();
                 format!("{}\nsay /resume and the beginning of an id", lines.join("\n"))
             }
             Event::SessionOpened { session, turns } => {
-                let told = format!("session {session}, {} turns", turns.len());
+                let mut told = format!("session {session}, {} turns", turns.len());
+                for turn in &turns {
+                    told += &format!("\nyou asked: {}\n{}", turn.asked, turn.answered);
+                    for (path, (added, removed), diff) in &turn.edits {
+                        told += &format!("changed {}, {added} lines added, {removed} removed\n{diff}", shown(path));
+                    }
+                }
                 self.session = session;
                 self.turns = turns.len();
                 told
@@ -380,11 +414,7 @@ impl<W: Write> Plain<W> {
                 card(&status)
             }
             Event::Notice { text } => text,
-            Event::Trouble { text } => {
-                // A turn that broke before it began will never end.
-                self.running &= self.begun;
-                format!("error: {text}")
-            }
+            Event::Trouble { text } => format!("error: {text}"),
             _ => return Ok(()),
         };
         self.say(&text)

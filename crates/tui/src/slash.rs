@@ -27,9 +27,13 @@ pub const COMMANDS: &[Spec] = &[
     spec("/undo", "[force]", "take back the files of the last turn; what others changed since only with force"),
     spec("/redo", "[force]", "take back the last undo"),
     spec("/rewind", "[TURN]", "go back to a turn: files, conversation or both"),
-    spec("/model", "[NAME]", "use another model, or list them"),
+    spec("/model", "[NAME]", "use another model, or list them with their sizes"),
     spec("/profile", "[NAME]", "use another profile, or list them"),
     spec("/fast", "", "switch the profile `fast` on or off"),
+    spec("/overrule", "", "take the last message for a change, or for a question if it was taken for one; also Ctrl-O"),
+    spec("/add", "[PATH]", "keep a file before the model in every turn, or list those that are kept"),
+    spec("/drop", "[PATH]", "keep it no longer; without a path none"),
+    spec("/init", "", "write AGENTS.md with the commands of this project"),
     Spec { choices: &["pair", "agent"], ..spec("/style", "pair|agent", "how the partner works with the model") },
     Spec {
         choices: &["untrusted", "on-request", "on-failure", "never"],
@@ -37,6 +41,7 @@ pub const COMMANDS: &[Spec] = &[
     },
     spec("/status", "", "what really serves, how fast, and what is allowed"),
     spec("/compact", "", "make the conversation shorter"),
+    spec("/clear", "", "forget what was said; files, turns and /undo stay"),
     spec("/new", "", "begin an empty session"),
     spec("/resume", "[SESSION]", "go on with an earlier session"),
     spec("/sessions", "[WORDS]", "find sessions that contain these words"),
@@ -76,9 +81,14 @@ pub enum Slash {
     Quit,
 }
 
-/// Reads a line that begins with a slash. A path such as `/etc/hosts is empty, why?` is no command and gives `None`.
+/// Reads a line that begins with a slash, or with `!` before a command of the shell. A path such as `/etc/hosts is empty, why?` is no command and gives `None`.
 pub fn parse(line: &str) -> Option<Result<Slash, String>> {
     let line = line.trim();
+    if let Some(command) = line.strip_prefix('!') {
+        let line = command.trim().to_owned();
+        let usage = "say what to run, as in `!ls`";
+        return Some(if line.is_empty() { Err(usage.to_owned()) } else { Ok(Slash::Tell(Command::Shell { line })) });
+    }
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     if !name.starts_with('/') || name[1..].contains('/') {
         return None;
@@ -100,6 +110,11 @@ pub fn parse(line: &str) -> Option<Result<Slash, String>> {
             _ => Err("say `/style pair` or `/style agent`".to_owned()),
         },
         "/approvals" => Ok(Slash::Tell(Command::Approvals { policy: rest.to_owned() })),
+        "/overrule" => Ok(Slash::Tell(Command::Overrule)),
+        "/add" => Ok(Slash::Tell(Command::Add { path: rest.to_owned() })),
+        "/drop" => Ok(Slash::Tell(Command::Drop { path: rest.to_owned() })),
+        "/init" => Ok(Slash::Tell(Command::Init)),
+        "/clear" => Ok(Slash::Tell(Command::Clear)),
         "/status" => Ok(Slash::Status),
         "/compact" => Ok(Slash::Tell(Command::Compact)),
         "/new" => Ok(Slash::Tell(Command::New)),

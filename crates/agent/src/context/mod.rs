@@ -80,6 +80,11 @@ impl Gathered {
 pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
     let mut gathered = Gathered::default();
     let mut paths = mentioned(root, prompt, &mut gathered.notices);
+    for path in &prompt.pinned {
+        if !paths.contains(path) {
+            paths.push(path.clone());
+        }
+    }
     if let Some((path, _, _)) = &prompt.selection
         && !paths.contains(path)
     {
@@ -142,7 +147,7 @@ fn mentioned(root: &Path, prompt: &Prompt, notices: &mut Vec<String>) -> Vec<Pat
             None if explicit && root.join(name).is_dir() => {
                 notices.push(format!("@{name} is a folder; mention the files in it that matter"));
             }
-            None if explicit => notices.push(format!("@{name} is no file below {}", root.display())),
+            None if explicit => notices.push(format!("there is no file @{name} in {}", root.display())),
             None => {}
         }
     }

@@ -97,7 +97,9 @@ impl Project {
     pub fn find(&self, prompt: &Prompt) -> Found {
         let mut found = Found::default();
         let mut left = SHOWN_BYTES_MAX;
-        let named = paths(self, &prompt.text);
+        let mut named = paths(self, &prompt.text);
+        let asked_about = named.len();
+        named.extend(prompt.pinned.iter().filter(|path| !named.contains(path)).cloned().collect::<Vec<_>>());
         let mut within: Vec<usize> = Vec::new();
         for path in &named {
             if self.root.join(path).is_dir() {
@@ -118,7 +120,8 @@ impl Project {
             !whole.contains(path) && (within.is_empty() || within.contains(&index))
         };
         // Whoever names a file asks about it. What others say about it is worth less than room for the answer.
-        if whole.is_empty() || !within.is_empty() {
+        let names_one = named[..asked_about].iter().any(|path| whole.contains(path));
+        if !names_one || !within.is_empty() {
             let passages = passages::best(self, prompt, left, &among);
             self.show(&passages, &mut found);
             found.passages.extend(passages);

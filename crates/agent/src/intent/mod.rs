@@ -65,6 +65,21 @@ pub struct Decided {
     pub ms: f64,
 }
 
+impl Decided {
+    /// What a message was taken for, in a few words.
+    pub fn words(&self) -> String {
+        let what = match self.intent {
+            Intent::Talk => "talk: no file changes",
+            Intent::Question => "a question: no file changes",
+            Intent::Change => "a change",
+            Intent::Command => "a command: no file changes",
+            Intent::Unclear => "unclear",
+        };
+        let sure = self.odds.map(|odds| format!(" (change {:.0} %)", odds.change * 100.0)).unwrap_or_default();
+        format!("taken for {what}{sure}")
+    }
+}
+
 /// Probabilities of the intents; they sum to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Odds {

@@ -133,6 +133,9 @@ pub struct EditedFile {
     pub added: usize,
     /// Lines removed.
     pub removed: usize,
+    /// Unified diff without file headers; empty where it was too long to keep.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub diff: String,
 }
 
 /// A record and when it was written.

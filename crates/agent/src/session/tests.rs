@@ -27,7 +27,10 @@ fn what_is_written_is_read_back() {
         Record::Checkpoint { turn: 1, tree: "t1".into() },
         prompt(1, "line\nbreak \u{2028} é"),
         item("a"),
-        Record::Edits { turn: 1, files: vec![EditedFile { path: "a.rs".into(), added: 2, removed: 1 }] },
+        Record::Edits {
+            turn: 1,
+            files: vec![EditedFile { path: "a.rs".into(), added: 2, removed: 1, diff: String::new() }],
+        },
         Record::Restored { what: "undo".into(), turn: 1, step: "t1".into() },
         Record::TurnEnd { turn: 1, outcome: "done".into(), usage: json!({ "requests": 1 }) },
     ];

@@ -126,6 +126,10 @@ fn words(prompt: &Prompt) -> String {
     if let Some((path, first, last)) = &prompt.selection {
         words += &format!("\n\nThis is about lines {first} to {last} of {}.", path.display());
     }
+    if !prompt.pinned.is_empty() {
+        let named: Vec<String> = prompt.pinned.iter().map(|path| path.display().to_string()).collect();
+        words += &format!("\n\nRead these files before you answer, unless you have: {}.", named.join(", "));
+    }
     if let Some(Failing { command, output }) = &prompt.failing {
         words += &format!("\n\n`{command}` fails:\n{output}");
     }

@@ -6,11 +6,11 @@
 mod asks;
 mod bound;
 mod change;
-mod command;
+pub(crate) mod command;
 mod look;
 mod place;
 mod schema;
-mod shell;
+pub(crate) mod shell;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -165,7 +165,7 @@ fn looks_refused(ran: &Ran) -> bool {
     ran.exit_code.is_some_and(|code| code != 0) && signs.iter().any(|sign| ran.output.contains(sign))
 }
 
-fn result(ran: Ran, timeout: Duration) -> ToolResult {
+pub(crate) fn result(ran: Ran, timeout: Duration) -> ToolResult {
     let mut output = ran.output;
     if !output.is_empty() && !output.ends_with('\n') {
         output.push('\n');

@@ -81,6 +81,7 @@ impl World {
             server,
             default_model: "scripted".to_owned(),
             known_models: Vec::new(),
+            models: Vec::new,
             instructions: String::new(),
             instruction_files: Vec::new(),
             ephemeral: false,

@@ -65,7 +65,11 @@ async fn a_session_goes_on_after_the_process() {
         unreachable!()
     };
     assert_eq!(session, status.session);
-    assert_eq!(turns, [("Fix last.".to_owned(), ANSWER.to_owned())]);
+    assert_eq!((turns.len(), turns[0].asked.as_str()), (1, "Fix last."));
+    assert!(!turns[0].answered.contains("```"), "the code is in the file: {}", turns[0].answered);
+    let (path, lines, diff) = &turns[0].edits[0];
+    assert_eq!((path.as_path(), *lines), (Path::new("module.py"), (1, 1)));
+    assert!(diff.contains("+"), "{diff}");
     talk.ask("Was that right?").await;
     assert_eq!(world.script.messages(1).len(), 3);
     talk.say(Command::Undo { force: false }).await;

@@ -2,14 +2,11 @@
 
 use std::io::Write;
 
-use agent::{Decided, Event, FileRead, Intent, Outcome, TurnUsage};
+use agent::{Event, FileRead, Outcome, TurnUsage};
 use boundary::print::Stream;
 use boundary::terminal::clean_line;
 
 use super::Follow;
-
-/// Files named in one line; of more the number is told.
-const READ_NAMED: usize = 6;
 
 /// A run for people.
 pub struct Report {
@@ -68,8 +65,8 @@ impl Report {
 impl Follow for Report {
     fn event(&mut self, event: &Event) -> anyhow::Result<()> {
         match event {
-            Event::Intent(decided) => self.note(&self::decided(decided))?,
-            Event::FilesRead(files) => self.note(&read(files))?,
+            Event::Intent(decided) => self.note(&decided.words())?,
+            Event::FilesRead(files) => self.note(&FileRead::line(files))?,
             Event::Text { delta } => self.say(delta)?,
             Event::EditApplied { path, lines: (0, 0), .. } => {
                 self.note(&format!("{}: the answer is what is there already", path.display()))?;
@@ -96,34 +93,6 @@ impl Follow for Report {
         }
         Ok(())
     }
-}
-
-/// What a message was taken for, in a line.
-pub fn decided(decided: &Decided) -> String {
-    let what = match decided.intent {
-        Intent::Talk => "talk: no file is changed",
-        Intent::Question => "a question: no file is changed",
-        Intent::Change => "a change",
-        Intent::Command => "a command: no file is changed",
-        Intent::Unclear => "unclear",
-    };
-    let sure = decided.odds.map(|odds| format!(" (change {:.0} %)", odds.change * 100.0)).unwrap_or_default();
-    format!("taken for {what}{sure}")
-}
-
-/// The files that were read, in a line.
-fn read(files: &[FileRead]) -> String {
-    let mut line = String::from("read");
-    for (index, file) in files.iter().enumerate() {
-        if index == READ_NAMED {
-            line += &format!(" and {} more", files.len() - index);
-            break;
-        }
-        let parts: Vec<String> = file.lines.iter().map(|(first, last)| format!("{first}-{last}")).collect();
-        let colon = if parts.is_empty() { "" } else { ":" };
-        line += &format!("{} {}{colon}{}", if index == 0 { "" } else { "," }, file.path.display(), parts.join(","));
-    }
-    line
 }
 
 /// What a turn cost, in a line.

@@ -47,7 +47,7 @@ fn an_edit_grows_is_accepted_and_goes_back_and_forth() {
     assert_eq!(place.read("calc.py"), fixed);
     screen.enter("/rewind");
     screen.sees("Go back to the beginning of a turn");
-    screen.sees("1 files would change");
+    screen.sees("1 file would change");
     screen.keys("\r");
     screen.sees("rewind: calc.py");
     assert_eq!(place.read("calc.py"), BUGGY);

@@ -6,10 +6,16 @@
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
+mod commands;
 mod edits;
+mod first;
 mod place;
 mod screen;
+#[path = "../common/scripted.rs"]
+mod scripted;
 mod talk;
+mod world;
+mod worst;
 
 const SMALL: &str = "smollm2-135m";
 const CODER: &str = "qwen2.5-coder-1.5b";

@@ -110,6 +110,24 @@ impl Screen {
         self.child.wait().unwrap();
     }
 
+    /// Waits until it has ended by itself, and gives its exit code and what is on the screen then.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let (lock, changed) = &*self.seen;
+        let began = Instant::now();
+        let mut seen = lock.lock().unwrap();
+        while !seen.ended {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "flint did not end; the screen is:\n{}",
+                seen.parser.screen().contents()
+            );
+            seen = changed.wait_timeout(seen, Duration::from_secs(1)).unwrap().0;
+        }
+        let text = seen.parser.screen().contents();
+        drop(seen);
+        (self.child.wait().unwrap().code(), text)
+    }
+
     /// Leaves as a person does, and checks that the terminal is given back. Gives what is on the first screen then.
     pub fn leave(&mut self) -> String {
         self.keys("\x15\x04");

@@ -24,7 +24,7 @@ async fn an_answer_that_fails_its_check_is_taken_back_and_another_is_asked_for()
     let said = errors(&output);
     assert_eq!((code, file.as_str()), (Some(0), RIGHT), "{said}");
     assert_eq!(said.matches("check: ").count(), 2, "{said}");
-    assert!(said.contains("another answer is asked for"), "{said}");
+    assert!(said.contains("Flint asks the model for another answer"), "{said}");
     let out = String::from_utf8_lossy(&output.stdout);
     let diff = &out[out.rfind("--- a/a.py").unwrap()..];
     assert!(diff.contains("-    return a\n+    return 2 * a\n") && !diff.contains("3 * a"), "from the start: {diff}");

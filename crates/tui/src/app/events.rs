@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use agent::{Event, Outcome, PlanStep, RewindPreview, Status, TurnUsage};
+use agent::{Decided, Event, FileRead, Intent, Outcome, PastTurn, PlanStep, RewindPreview, Status, TurnUsage};
 
 use super::{App, Effect, Picker, Stage, Turn};
 use crate::conversation::{Block, Candidates, Edit, EditState, Tool, Voice, Words, shown};
@@ -32,6 +32,8 @@ impl App {
             Event::Queued { text, waiting } => self.was_queued(&text, waiting),
             Event::Candidates { rows, best } => self.candidates(rows, best),
             Event::Restored { what, paths, turn } => self.restored(what, &paths, turn),
+            Event::Intent(decided) => self.taken_for(&decided),
+            Event::FilesRead(files) => self.add_fact(&FileRead::line(&files)),
             Event::Closed => {}
             event @ (Event::EditStarted { .. }
             | Event::EditGrew { .. }
@@ -56,6 +58,7 @@ impl App {
         self.turns.push((turn, block, text));
         self.open = None;
         self.plan = None;
+        self.facts = None;
         self.offer = None;
         self.queued = self.queued.saturating_sub(usize::from(self.turn.is_none()));
         let started = self.turn.take().map_or(now, |turn| turn.started);
@@ -77,6 +80,24 @@ impl App {
             Outcome::Failed { why } => self.trouble(why),
         }
         self.send(agent::Command::Status);
+    }
+
+    /// Says what the message was taken for, and which key says otherwise.
+    fn taken_for(&mut self, decided: &Decided) {
+        let otherwise = if decided.intent == Intent::Change { "only answer" } else { "change files" };
+        self.add_fact(&format!("{} · Ctrl-O: {otherwise}", decided.words()));
+    }
+
+    /// Adds to the line below the question. It stays one block, so that a turn begins with two lines and not with six.
+    fn add_fact(&mut self, fact: &str) {
+        if let Some(id) = self.facts
+            && let Some(Block::Words(words)) = self.conversation.get(id)
+        {
+            let text = format!("{}\n{fact}", words.text());
+            return words.set(text);
+        }
+        self.facts = Some(self.conversation.say(Voice::Notice, fact));
+        self.open = None;
     }
 
     fn stage(&mut self, stage: Stage) {
@@ -255,22 +276,27 @@ impl App {
     fn answer_event(&mut self, event: Event) {
         match event {
             Event::RewindPreview(preview) => self.preview(preview),
-            Event::Turns(turns) if turns.is_empty() => self.notice("there is no turn to go back to yet"),
+            Event::Turns(turns) if turns.is_empty() => self.notice("There is no turn to go back to yet."),
             Event::Turns(turns) => {
                 let first = self.picker_wanted.take().flatten();
                 let picker = Picker::turns(turns, first);
                 self.effects.extend(picker.preview_wanted().map(Effect::Send));
                 self.picker = Some(picker);
             }
-            Event::Sessions(rows) if rows.is_empty() => self.notice("no session was found"),
+            Event::Sessions(rows) if rows.is_empty() => self.notice("No session was found."),
             Event::Sessions(rows) => self.picker = Some(Picker::sessions(rows)),
-            Event::Diff { text } if text.is_empty() => self.notice("this session changed no file"),
+            Event::Diff { text } if text.is_empty() => self.notice("This session changed no file."),
             Event::Diff { text } => self.show_diff(&text),
             Event::Compacted { kept, tokens: (before, after) } => {
                 self.notice(format!("compacted from {before} to {after} tokens; kept:\n{kept}"));
                 self.send(agent::Command::Status);
             }
             Event::SessionOpened { session, turns } => self.session_opened(session, turns),
+            Event::Cleared => {
+                self.forget_all();
+                self.notice("The conversation is empty now. Files, turns and /undo stay.");
+                self.send(agent::Command::Status);
+            }
             Event::Status(status) => self.status_came(*status),
             Event::Notice { text } => self.notice(text),
             Event::Trouble { text } => {
@@ -304,21 +330,33 @@ impl App {
         self.open = None;
     }
 
-    fn session_opened(&mut self, session: String, turns: Vec<(String, String)>) {
+    fn forget_all(&mut self) {
         self.conversation.clear();
-        self.turns.clear();
         self.edits.clear();
         self.tools.clear();
         self.candidates = None;
         self.plan = None;
         self.offer = None;
+        self.facts = None;
         self.picker = None;
+        self.open = None;
+    }
+
+    fn session_opened(&mut self, session: String, turns: Vec<PastTurn>) {
+        self.forget_all();
+        self.turns.clear();
         self.notice(format!("session {session}"));
-        for (number, (asked, answered)) in (1..).zip(turns) {
-            let block = self.conversation.say(Voice::Asked, asked.clone());
-            self.turns.push((number, block, asked));
-            if !answered.is_empty() {
-                self.conversation.say(Voice::Answer, answered);
+        for (number, turn) in (1..).zip(turns) {
+            let block = self.conversation.say(Voice::Asked, turn.asked.clone());
+            self.turns.push((number, block, turn.asked));
+            if !turn.answered.is_empty() {
+                self.conversation.say(Voice::Answer, turn.answered);
+            }
+            for (path, lines, diff) in turn.edits {
+                let mut edit = Edit::new(path);
+                (edit.lines, edit.state) = (lines, EditState::Applied);
+                edit.grow(diff.into());
+                self.conversation.push(Block::Edit(edit));
             }
         }
         self.status.session = session;

@@ -37,6 +37,7 @@ impl App {
             KeyCode::Char('d') if control && self.composer.is_empty() => return self.effects.push(Effect::Leave),
             KeyCode::Char('z') if control => return self.effects.push(Effect::Suspend),
             KeyCode::Char('l') if control => return self.effects.push(Effect::Redraw),
+            KeyCode::Char('o') if control => return self.send(Command::Overrule),
             _ => {}
         }
         let taken = self.picker_key(key)

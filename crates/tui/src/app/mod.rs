@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use agent::{Approval, Command, Prompt, Status};
 pub use events::files_named;
+pub use picker::{ago, now};
 pub use status::{card, figures};
 
 use crate::complete::{self, Completion, Wanted};
@@ -68,6 +69,8 @@ pub struct App {
     tools: HashMap<u64, BlockId>,
     candidates: Option<BlockId>,
     plan: Option<BlockId>,
+    /// Where the turn says what it was taken for and which files were read.
+    facts: Option<BlockId>,
     /// Where each turn begins: its number, its block and what was asked.
     turns: Vec<(u32, BlockId, String)>,
     leave_armed: Option<Instant>,
@@ -147,6 +150,7 @@ impl App {
             tools: HashMap::new(),
             candidates: None,
             plan: None,
+            facts: None,
             turns: Vec::new(),
             leave_armed: None,
             rewind_armed: None,
@@ -291,7 +295,7 @@ impl App {
                 turn.stopping = true;
                 self.send(Command::Stop);
             }
-            None => self.notice("nothing runs"),
+            None => self.notice("No turn is running."),
         }
     }
 
@@ -307,11 +311,11 @@ impl App {
         }
         parts.reverse();
         let text = parts.concat();
-        if text.trim().is_empty() {
-            let what = if diff { "no change" } else { "no answer" };
-            self.notice(format!("there is {what} to copy yet"));
-        } else {
-            self.effects.push(Effect::Copy(text));
+        match (text.trim().is_empty(), diff) {
+            (false, _) => self.effects.push(Effect::Copy(text)),
+            // An answer that was all code is in the files now, and the change is what there is to copy.
+            (true, false) => self.copy(true),
+            (true, true) => self.notice("There is neither an answer nor a change to copy yet."),
         }
     }
 
@@ -353,12 +357,14 @@ const KEYS: &str = "\
 Enter                  ask; while the model talks: steer it now
 Tab                    while the model talks: ask after this turn
 Esc                    stop and keep what there is; twice, with nothing written: rewind
+Ctrl-O                 the last message was meant otherwise: as a change, or only as a question
 Alt-Enter, Ctrl-J      another line
 Up, Down               earlier prompts that begin like what is written
 PageUp, PageDown       scroll; Shift-Up and Shift-Down by a line
 Ctrl-W, Ctrl-U, Ctrl-K cut a word, to the line's beginning, to its end; Ctrl-Y puts it back
 Ctrl-C                 clear what is written, or stop, or (twice) leave
-@path, @path:10-20     a file, or lines of it";
+@path, @path:10-20     a file, or lines of it
+!command               run it in the sandbox; the model reads what it prints";
 
 #[cfg(test)]
 mod tests;

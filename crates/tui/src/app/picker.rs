@@ -15,6 +15,8 @@ const FILES_SHOWN: usize = 8;
 #[derive(Debug)]
 pub struct Picker {
     rows: Rows,
+    /// Unix seconds when the list was made.
+    now: u64,
     chosen: usize,
     filter: String,
 }
@@ -39,12 +41,12 @@ impl Picker {
     pub fn turns(turns: Vec<TurnLine>, wanted: Option<u32>) -> Picker {
         let at = wanted.and_then(|wanted| turns.iter().position(|line| line.turn == wanted));
         let chosen = at.unwrap_or(turns.len().saturating_sub(1));
-        Picker { rows: Rows::Turns { turns, preview: None }, chosen, filter: String::new() }
+        Picker { rows: Rows::Turns { turns, preview: None }, now: now(), chosen, filter: String::new() }
     }
 
     /// Sessions, as they come.
     pub fn sessions(rows: Vec<SessionLine>) -> Picker {
-        Picker { rows: Rows::Sessions(rows), chosen: 0, filter: String::new() }
+        Picker { rows: Rows::Sessions(rows), now: now(), chosen: 0, filter: String::new() }
     }
 
     /// The preview that is missing.
@@ -125,11 +127,11 @@ impl Picker {
     pub fn lines(&self, width: usize, height: usize, theme: &Theme) -> Vec<Line<'static>> {
         let (title, rows, below) = match &self.rows {
             Rows::Turns { turns, preview } => {
-                let rows: Vec<String> = turns.iter().map(turn_row).collect();
+                let rows: Vec<String> = turns.iter().map(|line| turn_row(line, self.now)).collect();
                 ("Go back to the beginning of a turn", rows, preview_lines(preview.as_ref(), width, theme))
             }
             Rows::Sessions(_) => {
-                let rows = self.sessions_shown().into_iter().map(session_row).collect();
+                let rows = self.sessions_shown().into_iter().map(|line| session_row(line, self.now)).collect();
                 let keys = "Enter goes on with it · typing filters · Esc leaves";
                 let filter = format!("{keys}{}{}", if self.filter.is_empty() { "" } else { ": " }, self.filter);
                 ("Go on with a session", rows, vec![Line::styled(fit(&filter, width), theme.quiet)])
@@ -148,30 +150,47 @@ impl Picker {
     }
 }
 
-fn turn_row(line: &TurnLine) -> String {
+/// Unix seconds.
+pub fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// How long ago that was, in one word a person reads at a glance.
+pub fn ago(at: u64, now: u64) -> String {
+    match now.saturating_sub(at) {
+        seconds @ 0..60 => format!("{seconds} s ago"),
+        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+fn turn_row(line: &TurnLine, now: u64) -> String {
     let files = match line.files {
         0 => "no files".to_owned(),
         1 => "1 file".to_owned(),
         count => format!("{count} files"),
     };
-    format!("{:>3}  {files:<9} {}", line.turn, line.text)
+    format!("{:>3}  {:<10} {files:<9} {}", line.turn, ago(line.at, now), line.text)
 }
 
-fn session_row(line: &SessionLine) -> String {
-    let id: String = line.session.chars().take(8).collect();
-    format!("{id:<8} {:>3} turns  {}  {}", line.turns, line.title, shown(&line.folder))
+fn session_row(line: &SessionLine, now: u64) -> String {
+    let turns = if line.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", line.turns) };
+    format!("{:<10} {turns:<9} {}  {}", ago(line.at, now), line.title, shown(&line.folder))
 }
 
 fn preview_lines(preview: Option<&RewindPreview>, width: usize, theme: &Theme) -> Vec<Line<'static>> {
     let keys = Line::styled(fit("Enter both · f files · c conversation · Esc leaves all as it is", width), theme.quiet);
     let Some(preview) = preview else {
-        return vec![Line::styled(fit("looking what it would change …", width), theme.quiet), keys];
+        return vec![Line::styled(fit("finding out what it would change …", width), theme.quiet), keys];
     };
     let told = match preview.files.len() {
         0 => "no file would change".to_owned(),
+        1 => "1 file would change".to_owned(),
         count => format!("{count} files would change"),
     };
-    let mut lines = vec![Line::raw(fit(&format!("{told}; {} turns would be forgotten", preview.turns_lost), width))];
+    let turns = if preview.turns_lost == 1 { "1 turn".to_owned() } else { format!("{} turns", preview.turns_lost) };
+    let mut lines = vec![Line::raw(fit(&format!("{told}; {turns} would be forgotten"), width))];
     for (path, (added, removed)) in preview.files.iter().take(FILES_SHOWN) {
         lines.push(Line::styled(fit(&format!("  {} +{added} -{removed}", shown(path)), width), theme.code));
     }

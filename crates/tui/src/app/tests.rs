@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agent::{
-    ApprovalAsk, CandidateRow, CandidateState, Decision, Event, Outcome, RewindPreview, RewindWhat, SessionLine,
-    TurnLine, TurnUsage,
+    ApprovalAsk, CandidateRow, CandidateState, Decided, Decision, Event, FileRead, Intent, Outcome, PastTurn,
+    RewindPreview, RewindWhat, SessionLine, TurnLine, TurnUsage,
 };
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
@@ -305,7 +305,7 @@ fn going_back_shows_what_it_would_change() {
     assert_eq!(bench.effects(), [Effect::Send(Command::PreviewRewind { turn: 1 })]);
     let files = vec![("src/a.rs".into(), (3, 9))];
     bench.event(Event::RewindPreview(RewindPreview { turn: 1, files, turns_lost: 2 }));
-    assert!(bench.sees("1 files would change; 2 turns would be forgotten"));
+    assert!(bench.sees("1 file would change; 2 turns would be forgotten"));
     assert!(bench.sees("src/a.rs +3 -9"));
     bench.key(KeyCode::Char('f'));
     assert_eq!(bench.effects(), [Effect::Send(Command::Rewind { turn: 1, what: RewindWhat::Files })]);
@@ -333,9 +333,11 @@ fn sessions_are_filtered_and_resumed() {
     assert!(!bench.sees("parser"));
     bench.key(KeyCode::Enter);
     assert_eq!(bench.effects(), [Effect::Send(Command::Resume { session: "bbbb".to_owned() })]);
-    let turns = vec![("old question".to_owned(), "old answer".to_owned())];
+    let edits = vec![("a.rs".into(), (1, 1), "@@ -1 +1 @@\n-a\n+b\n".to_owned())];
+    let turns = vec![PastTurn { asked: "old question".to_owned(), answered: "old answer".to_owned(), edits }];
     bench.event(Event::SessionOpened { session: "bbbb".to_owned(), turns });
     assert!(bench.sees("› old question") && bench.sees("old answer"));
+    assert!(bench.sees("changed a.rs +1 -1") && bench.sees("  +b"), "an edit of an earlier time is a diff too");
     assert!(!bench.sees("Flint in"));
 }
 
@@ -442,6 +444,57 @@ fn a_copy_has_the_answer_and_not_what_stands_around_it() {
     bench.end(Outcome::Done);
     assert_eq!(bench.enter("/copy"), [Effect::Copy("the answer".to_owned())]);
     assert_eq!(bench.enter("/copy diff"), [Effect::Copy("@@\n+b\n".to_owned())]);
+}
+
+#[test]
+fn a_copy_after_an_edit_without_words_has_the_change() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.enter("/copy"), []);
+    assert!(bench.sees("neither an answer nor a change"));
+    bench.begin("q");
+    edit(&mut bench, "@@\n+b\n", (1, 0));
+    bench.event(Event::EditStarted { edit: 1, path: "a".into() });
+    edit(&mut bench, "@@\n+b\n", (1, 0));
+    bench.event(Event::EditApplied { edit: 1, path: "a".into(), lines: (1, 0) });
+    bench.end(Outcome::Done);
+    assert_eq!(bench.enter("/copy"), [Effect::Copy("@@\n+b\n".to_owned())]);
+}
+
+#[test]
+fn what_a_message_is_taken_for_is_shown_and_one_key_says_otherwise() {
+    let mut bench = Bench::new();
+    bench.begin("hello");
+    let decided = Decided { intent: Intent::Question, odds: None, evidence: None, tokens: 0, ms: 1.0 };
+    bench.event(Event::Intent(decided));
+    bench.event(Event::FilesRead(vec![FileRead { path: "shop/cart.py".into(), lines: vec![(3, 9)] }]));
+    bench.text("It adds.");
+    assert_eq!(
+        bench.picture()[2..7],
+        [
+            "› hello",
+            "",
+            "· taken for a question: no file changes · Ctrl-O: change files",
+            "  read shop/cart.py:3-9",
+            "",
+        ]
+    );
+    bench.press(KeyCode::Char('o'), KeyModifiers::CONTROL);
+    assert_eq!(bench.effects(), [Effect::Send(Command::Overrule)]);
+}
+
+#[test]
+fn a_command_of_ones_own_shows_all_it_prints() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.enter("!seq 12"), [Effect::Send(Command::Shell { line: "seq 12".to_owned() })]);
+    bench.event(Event::TurnStarted { turn: 1, text: "!seq 12".to_owned() });
+    let tool = agent::OWN_COMMAND.to_owned();
+    bench.event(Event::ToolStarted { call: 9, tool, title: "seq 12".to_owned() });
+    let printed: String = (1..=12).map(|number| format!("line {number}\n")).collect();
+    bench.event(Event::ToolOutput { call: 9, delta: printed });
+    bench.event(Event::ToolEnded { call: 9, exit_code: Some(0), ok: true, ms: 3.0 });
+    assert!(bench.sees("$ seq 12 3 ms") && bench.sees("  line 1\n") && bench.sees("  line 12"));
+    assert_eq!(bench.enter("!"), []);
+    assert!(bench.sees("say what to run"));
 }
 
 #[test]

@@ -15,8 +15,9 @@ use crate::theme::Theme;
 
 /// Bytes of a command's output that are kept; what came before is left out, and said to be.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Lines of a command's output that are shown.
+/// Lines of a command's output that are shown, and of one that the person ran to read it.
 const OUTPUT_LINES_SHOWN: usize = 8;
+const OWN_OUTPUT_LINES_SHOWN: usize = 400;
 
 /// One thing in the conversation.
 #[derive(Debug)]
@@ -336,9 +337,10 @@ impl Tool {
             Span::raw(fit(&self.title, room)),
             Span::styled(format!(" {state}"), style),
         ]));
-        let mut last: Vec<&str> = self.output.trim_end().rsplit('\n').take(OUTPUT_LINES_SHOWN + 1).collect();
-        if last.len() > OUTPUT_LINES_SHOWN || self.left_out {
-            last.truncate(OUTPUT_LINES_SHOWN);
+        let lines = if self.name == agent::OWN_COMMAND { OWN_OUTPUT_LINES_SHOWN } else { OUTPUT_LINES_SHOWN };
+        let mut last: Vec<&str> = self.output.trim_end().rsplit('\n').take(lines + 1).collect();
+        if last.len() > lines || self.left_out {
+            last.truncate(lines);
             last.push("… earlier lines");
         }
         let inner = width.saturating_sub(2);
