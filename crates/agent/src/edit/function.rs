@@ -2,11 +2,13 @@
 //!
 //! The comments and attributes above a function belong to it; when the answer leaves them out they stay, unless taking
 //! them away is all it does. A class or `impl` block that comes back with only some of its members means those members.
-//! Where names are not enough to tell two places apart, nothing is done.
+//! Where names are not enough to tell two places apart, nothing is done. What the answer does not mention stays; a
+//! definition goes only when that was asked for by its name.
 
 use std::ops::Range;
 use std::path::Path;
 
+use super::elision::{self, Elided};
 use super::locate::lines;
 use super::{EditError, whole};
 use crate::outline::{self, Item, Kind, Language, indent};
@@ -15,8 +17,22 @@ use crate::outline::{self, Item, Kind, Language, indent};
 const NAMES_MAX: usize = 30;
 const SAY_WHICH: &str = "send the function inside the class or block it belongs to, or with its head unchanged";
 
+/// What an answer makes of a file.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    /// The text of the file.
+    pub(crate) text: String,
+    /// Definitions of the answer that have no body in it, and stay as the file has them.
+    pub(crate) left_out: Vec<String>,
+}
+
 /// The text of the file after the answer.
 pub(super) fn resolve(path: &Path, old: &str, text: &str) -> Result<String, EditError> {
+    merge(path, old, text, &|_| false).map(|merged| merged.text)
+}
+
+/// The same, where `goes` says of a name whether it was asked for that it goes.
+pub(super) fn merge(path: &Path, old: &str, text: &str, goes: &dyn Fn(&str) -> bool) -> Result<Merged, EditError> {
     let unclear = |why: String| EditError::Unclear { path: path.to_owned(), why };
     let language = Language::of(path).ok_or_else(|| {
         unclear(
@@ -24,23 +40,43 @@ pub(super) fn resolve(path: &Path, old: &str, text: &str) -> Result<String, Edit
                 .to_owned(),
         )
     })?;
-    let mut found = outline::items(language, text);
-    if !found.iter().any(|item| matches!(item.kind, Kind::Function | Kind::Type | Kind::Impl)) {
-        found = outline::members(language, text);
-    }
+    let found = found(language, text);
     if found.is_empty() {
         return Err(unclear("there is no function in the answer; send whole functions, or the whole file".to_owned()));
     }
     let file = outline::items(language, old);
-    let mut merge =
-        Merge { path, language, file: &file, old: lines(old), new: lines(text), found: &found, edits: Vec::new() };
+    let mut merge = Merge::new(path, language, (old, &file), (text, &found), goes);
+    merge.left_out = merge.bodies_left_out()?;
     merge.check_stray(text)?;
-    merge.check_elisions(old, text)?;
     let tops: Vec<&Item> = found.iter().filter(|item| is_top(item, &found)).collect();
     merge.all(&tops, &[])?;
+    if tops.iter().any(|item| item.kind != Kind::Import) {
+        merge.remove(&tops, &[]);
+    }
     merge.imports(&tops);
-    let text = merge.finish()?;
-    Ok(whole::with_end_of(old, &text))
+    let left_out = std::mem::take(&mut merge.left_out);
+    let text = whole::with_end_of(old, &merge.finish()?);
+    match left_out.first() {
+        Some(name) if text == old => Err(unclear(format!(
+            "the answer leaves out code: `{name}` has no body; send it again with every line written out"
+        ))),
+        _ => Ok(Merged { text, left_out }),
+    }
+}
+
+/// The items of an answer, which may be the inside of a class.
+pub(super) fn found(language: Language, text: &str) -> Vec<Item> {
+    let found = outline::items(language, text);
+    match found.iter().any(|item| matches!(item.kind, Kind::Function | Kind::Type | Kind::Impl)) {
+        true => found,
+        false => outline::members(language, text),
+    }
+}
+
+/// The functions of an answer that have no body in it where the file has one.
+pub(super) fn left_out(path: &Path, language: Language, old: &str, text: &str) -> Result<Vec<String>, EditError> {
+    let (file, found) = (outline::items(language, old), found(language, text));
+    Merge::new(path, language, (old, &file), (text, &found), &|_| false).bodies_left_out()
 }
 
 /// Whether it stands in no other item of the answer.
@@ -48,30 +84,45 @@ fn is_top(item: &Item, all: &[Item]) -> bool {
     !all.iter().any(|other| other != item && encloses(other, item))
 }
 
-fn encloses(outer: &Item, inner: &Item) -> bool {
+pub(super) fn encloses(outer: &Item, inner: &Item) -> bool {
     let contains = outer.lines.start <= inner.lines.start && outer.lines.end >= inner.lines.end;
     // Lines alone do not tell when a class and its members share one.
     contains && inner.parents.len() > outer.parents.len() && inner.parents[outer.parents.len()] == outer.name
 }
 
-struct Merge<'a> {
-    path: &'a Path,
-    language: Language,
-    file: &'a [Item],
-    old: Vec<&'a str>,
-    new: Vec<&'a str>,
-    found: &'a [Item],
+pub(super) struct Merge<'a> {
+    pub(super) path: &'a Path,
+    pub(super) language: Language,
+    pub(super) file: &'a [Item],
+    pub(super) old: Vec<&'a str>,
+    pub(super) new: Vec<&'a str>,
+    pub(super) found: &'a [Item],
+    /// Whether it was asked for that something of this name goes.
+    pub(super) goes: &'a dyn Fn(&str) -> bool,
     /// Lines of the file and what takes their place.
-    edits: Vec<(Range<usize>, Vec<String>)>,
+    pub(super) edits: Vec<(Range<usize>, Vec<String>)>,
+    /// Paths of definitions whose bodies the answer leaves out.
+    pub(super) left_out: Vec<String>,
 }
 
 impl<'a> Merge<'a> {
-    fn unclear(&self, why: String) -> EditError {
+    fn new(
+        path: &'a Path,
+        language: Language,
+        (old, file): (&'a str, &'a [Item]),
+        (new, found): (&'a str, &'a [Item]),
+        goes: &'a dyn Fn(&str) -> bool,
+    ) -> Self {
+        let (old, new) = (lines(old), lines(new));
+        Self { path, language, file, old, new, found, goes, edits: Vec::new(), left_out: Vec::new() }
+    }
+
+    pub(super) fn unclear(&self, why: String) -> EditError {
         EditError::Unclear { path: self.path.to_owned(), why }
     }
 
     /// Places items that stand beside each other in the answer. `inside`: what they stand in.
-    fn all(&mut self, items: &[&'a Item], inside: &[String]) -> Result<(), EditError> {
+    pub(super) fn all(&mut self, items: &[&'a Item], inside: &[String]) -> Result<(), EditError> {
         let items: Vec<&Item> = items.iter().copied().filter(|item| item.kind != Kind::Import).collect();
         let mut places: Vec<Option<&Item>> = Vec::new();
         for item in &items {
@@ -84,6 +135,7 @@ impl<'a> Merge<'a> {
         let mut fresh_tail: Vec<&Item> = Vec::new();
         for (number, item) in items.iter().enumerate() {
             match places[number] {
+                Some(_) if self.left_out.contains(&item.path()) => {}
                 Some(old) => self.replace(item, old)?,
                 None => {
                     let before = places[..number].iter().rev().flatten().next().copied();
@@ -143,8 +195,8 @@ impl<'a> Merge<'a> {
             return Err(self.unclear(why));
         }
         let blocks = self.file.iter().filter(|other| other.kind == old.kind && other.name == old.name).count();
-        let partial = !self.missing_members(item, old).is_empty() || self.elides(item);
-        if matches!(item.kind, Kind::Type | Kind::Impl) && (partial || item.kind == Kind::Impl && blocks > 1) {
+        let holds = matches!(item.kind, Kind::Type | Kind::Impl | Kind::Value);
+        if holds && (self.is_partial(item, old) || item.kind == Kind::Impl && blocks > 1) {
             return self.merge_members(item, old);
         }
         let body = self.body(item, old);
@@ -167,10 +219,19 @@ impl<'a> Merge<'a> {
         if shown == self.old[old.head..old.lines.end] { body } else { shown }
     }
 
+    /// A head that came without its visibility gets that of the file.
+    pub(super) fn keep_visibility(&self, head: &mut [String], old: &Item) {
+        let kept = visibility(self.old[old.head]);
+        if let Some(first) = head.first_mut().filter(|first| visibility(first).is_empty()) {
+            first.insert_str(old.indent.len().min(first.len()), kept);
+        }
+    }
+
     /// Comments and attributes: the answer's, and what it left out of the file's.
     fn lead(&self, item: &Item, old: &Item, body: &[String]) -> Vec<String> {
         let (new_head, old_head) = (item.head, old.head);
-        let own = self.shifted(&self.new[item.lines.start..new_head], &item.indent, &old.indent);
+        let mut own = self.shifted(&self.new[item.lines.start..new_head], &item.indent, &old.indent);
+        own.retain(|line| !elision::says_so(line) || self.old.iter().any(|old| old.trim() == line.trim()));
         let kept: Vec<String> = self.old[old.lines.start..old_head].iter().map(|line| (*line).to_owned()).collect();
         let old_body: Vec<&str> = self.old[old_head..old.lines.end].to_vec();
         if old_body == body {
@@ -184,61 +245,6 @@ impl<'a> Merge<'a> {
             (true, false) => own.into_iter().chain(kept.into_iter().filter(|line| !is_comment(line))).collect(),
             (false, true) => kept.into_iter().filter(is_comment).chain(own).collect(),
         }
-    }
-
-    /// Members the file has and the answer's class has not.
-    fn missing_members(&self, item: &Item, old: &Item) -> Vec<&'a Item> {
-        let functions = |all: &'a [Item], of: &Item| -> Vec<&'a Item> {
-            all.iter().filter(|inner| encloses(of, inner) && inner.kind == Kind::Function).collect()
-        };
-        let has = functions(self.found, item);
-        functions(self.file, old)
-            .into_iter()
-            .filter(|member| !has.iter().any(|other| other.name == member.name))
-            .collect()
-    }
-
-    fn elides(&self, item: &Item) -> bool {
-        let text = self.new[item.lines.clone()].join("\n");
-        whole::elision("", &text).is_some()
-    }
-
-    /// A class that came back in part: its members take their places, and everything else must be as it was.
-    fn merge_members(&mut self, item: &'a Item, old: &Item) -> Result<(), EditError> {
-        let inner: Vec<&Item> = self.found.iter().filter(|inner| encloses(item, inner)).collect();
-        let members: Vec<&Item> = inner
-            .iter()
-            .copied()
-            .filter(|member| matches!(member.kind, Kind::Function | Kind::Type))
-            .filter(|member| !inner.iter().any(|other| encloses(other, member)))
-            .collect();
-        if item.kind == Kind::Type {
-            self.check_outside_members(item, old, &members)?;
-        }
-        let inside: Vec<String> = old.parents.iter().cloned().chain([old.name.clone()]).collect();
-        self.all(&members, &inside)
-    }
-
-    /// Fields and other lines of a class that came back in part must be lines the file has.
-    fn check_outside_members(&self, item: &Item, old: &Item, members: &[&Item]) -> Result<(), EditError> {
-        let code = outline::code_lines(self.language, &self.new.join("\n"));
-        let expected = |at: &usize| {
-            let line = self.new[*at].trim();
-            let is_head = *at == item.head && line.contains(&item.name);
-            let closes = code[*at].trim().trim_matches(['}', ';']).is_empty();
-            let placeholder = matches!(line, "..." | "pass");
-            let in_member = members.iter().any(|member| member.lines.contains(at));
-            let known = || self.old[old.lines.clone()].iter().any(|other| other.trim() == line);
-            in_member || is_head || closes || placeholder || known()
-        };
-        let Some(at) = (item.head..item.lines.end).find(|at| !expected(at)) else { return Ok(()) };
-        let names: Vec<&str> = self.missing_members(item, old).iter().map(|member| member.name.as_str()).collect();
-        Err(self.unclear(format!(
-            "`{}` came back without {} but with other changes (`{}`); send all of it, or only the functions that change",
-            item.name,
-            names.join(", "),
-            self.new[at].trim()
-        )))
     }
 
     fn insert(&mut self, item: &Item, at: usize, indent: &str, blank: Blank) {
@@ -323,6 +329,11 @@ impl<'a> Merge<'a> {
         for import in
             wanted.filter(|item| !self.file.iter().any(|other| other.kind == Kind::Import && other.name == item.name))
         {
+            if let Some(grown) = self.grown(import) {
+                let lines = self.new[import.lines.clone()].iter().map(|line| line.trim_end().to_owned()).collect();
+                self.edits.push((grown.lines.clone(), lines));
+                continue;
+            }
             let lines = &self.new[import.lines.clone()];
             let whole_group = lines.len() > 1 && lines.iter().all(|line| code.contains(&squeezed(line)));
             if !whole_group {
@@ -342,6 +353,26 @@ impl<'a> Merge<'a> {
             missing.push(String::new());
         }
         self.edits.insert(0, (at..at, missing));
+    }
+
+    /// The import of the file that an import of the answer has grown out of: it brings in all of that, from the same place.
+    fn grown(&self, import: &Item) -> Option<&'a Item> {
+        let words = |item: &Item| -> Vec<String> {
+            let words = item.name.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+            words.map(str::to_owned).collect()
+        };
+        let wanted = words(import);
+        let fits = |other: &&Item| {
+            let has = words(other);
+            other.kind == Kind::Import
+                && other.parents.is_empty()
+                && other.whole_lines
+                && has.len() > 1
+                && has[..2] == wanted[..wanted.len().min(2)]
+                && has.iter().all(|word| wanted.contains(word))
+        };
+        let mut fitting = self.file.iter().filter(fits);
+        fitting.next().filter(|_| fitting.next().is_none())
     }
 
     /// The first line that is no comment, inner attribute or documentation of the file.
@@ -374,18 +405,63 @@ impl<'a> Merge<'a> {
         Ok(())
     }
 
-    /// A function that leaves out a part of its body must not be written. Between members it only says that they stay.
-    fn check_elisions(&self, old: &str, text: &str) -> Result<(), EditError> {
+    /// The functions of the answer that have no body in it where the file has one.
+    fn bodies_left_out(&self) -> Result<Vec<String>, EditError> {
+        let mut paths = Vec::new();
         for item in self.found.iter().filter(|item| item.kind == Kind::Function) {
-            let answer = lines(text)[item.head..item.lines.end].join("\n");
-            if let Some((line, text)) = whole::elision(old, &answer) {
-                return Err(EditError::Fragment { path: self.path.to_owned(), line: item.head + line, text });
+            if let Ok(Some(old)) = self.place(item, &[])
+                && self.has_no_body(item, old)?
+            {
+                paths.push(item.path());
             }
         }
-        Ok(())
+        Ok(paths)
     }
 
-    fn shifted(&self, lines: &[&str], from: &str, to: &str) -> Vec<String> {
+    /// Whether the answer leaves out the whole body of a function. One that leaves out a part of it must not be written.
+    fn has_no_body(&self, item: &Item, old: &Item) -> Result<bool, EditError> {
+        if item.kind != Kind::Function || old.kind != Kind::Function {
+            return Ok(false);
+        }
+        let (file, answer) = (&self.old[old.head..old.lines.end], &self.new[item.head..item.lines.end]);
+        let fragment = |line: usize, text: String| {
+            Err(EditError::Fragment { path: self.path.to_owned(), line: item.head + line, text })
+        };
+        match elision::of(self.language, file, answer) {
+            Elided::Body => Ok(true),
+            Elided::Lines(line, text) => fragment(line + 1, text),
+            Elided::Nothing => match elision::in_words(&self.old.join("\n"), &answer.join("\n")) {
+                Some((line, text)) => fragment(line, text),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Takes out what was asked for by name and the answer no longer has, beside what it has.
+    pub(super) fn remove(&mut self, items: &[&Item], inside: &[String]) {
+        let beside =
+            self.file.iter().filter(|old| old.parents == inside && old.kind != Kind::Import && old.whole_lines);
+        let gone = beside.filter(|old| (self.goes)(&old.name) && !items.iter().any(|item| item.name == old.name));
+        let blank = |at: usize| self.old.get(at).is_some_and(|line| line.trim().is_empty());
+        let mut edits = Vec::new();
+        for old in gone {
+            let Range { mut start, mut end } = old.lines.clone();
+            while blank(end) {
+                end += 1;
+            }
+            while end == self.old.len() && start > 0 && blank(start - 1) {
+                start -= 1;
+            }
+            // The last member of a class has its blank lines above it.
+            if end == old.lines.end && !inside.is_empty() && start > 0 && blank(start - 1) {
+                start -= 1;
+            }
+            edits.push((start..end, Vec::new()));
+        }
+        self.edits.extend(edits);
+    }
+
+    pub(super) fn shifted(&self, lines: &[&str], from: &str, to: &str) -> Vec<String> {
         let tabs = self.old.iter().filter(|line| line.starts_with('\t')).count();
         let spaced = !lines.iter().any(|line| indent(line).contains('\t'));
         let tabbed = spaced && tabs * 2 > self.old.iter().filter(|line| line.starts_with([' ', '\t'])).count();

@@ -6,18 +6,26 @@
 //! question. [`EditError`] is written for the model to act on.
 
 mod batch;
+mod elision;
 mod error;
 mod file;
 mod function;
+mod lines;
 mod locate;
+mod members;
 pub mod patch;
+mod text;
 mod whole;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::outline::Language;
 
 pub use batch::{Batch, Written};
 pub use error::EditError;
 pub(crate) use file::{BYTES_MAX, Fresh, remove_leftover};
+pub(crate) use function::Merged;
+pub(crate) use lines::alike;
 
 pub use file::{Encoding, LineEnds, TextFile, is_leftover, write_atomic};
 
@@ -101,6 +109,26 @@ pub fn resolve(change: &Change, old: Option<&str>) -> Result<String, EditError> 
         },
         ChangeKind::Delete => existing().map(|_| String::new()),
         ChangeKind::Move { .. } => existing().map(str::to_owned),
+    }
+}
+
+/// The text of a file after an answer that holds some of its definitions, or some of its lines where it is not code.
+/// What the answer does not mention stays, but for what `goes` says was asked for to go, by its name.
+pub(crate) fn merge(path: &Path, old: &str, text: &str, goes: &dyn Fn(&str) -> bool) -> Result<Merged, EditError> {
+    let text = with_line_feeds(text);
+    let defines = |language: &Language| !function::found(*language, &text).is_empty() || !text::is_anchored(old, &text);
+    match Language::of(path).filter(defines) {
+        Some(_) => function::merge(path, old, &text, goes),
+        None => text::resolve(path, old, &text, goes).map(|text| Merged { text, left_out: Vec::new() }),
+    }
+}
+
+/// The functions of an answer that have no body in it where the file has one. One that leaves out a part of its body is an
+/// error.
+pub(crate) fn left_out(path: &Path, old: &str, text: &str) -> Result<Vec<String>, EditError> {
+    match Language::of(path) {
+        Some(language) => function::left_out(path, language, old, &with_line_feeds(text)),
+        None => Ok(Vec::new()),
     }
 }
 

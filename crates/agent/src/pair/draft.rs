@@ -37,6 +37,8 @@ pub struct Draft {
     pub files: Vec<Shown>,
     /// What the task says about its answer.
     pub task: Task,
+    /// What was asked.
+    pub request: String,
     /// Blocks so far.
     pub blocks: Vec<Block>,
     parser: Parser,
@@ -46,13 +48,14 @@ pub struct Draft {
 
 impl Draft {
     /// An empty answer about these files.
-    pub fn new(root: PathBuf, files: Vec<Shown>, task: Task) -> Self {
-        Self { root, files, task, blocks: Vec::new(), parser: Parser::default(), open: false, grown: None }
+    pub fn new(root: PathBuf, files: Vec<Shown>, task: Task, request: &str) -> Self {
+        let request = request.to_owned();
+        Self { root, files, task, request, blocks: Vec::new(), parser: Parser::default(), open: false, grown: None }
     }
 
     /// What blocks are matched against.
     pub fn around(&self) -> Surroundings<'_> {
-        Surroundings { root: &self.root, files: &self.files, task: self.task }
+        Surroundings { root: &self.root, files: &self.files, task: self.task, request: &self.request }
     }
 
     /// Takes what the model wrote and tells the person.
@@ -121,7 +124,7 @@ impl Draft {
         if block.path.is_some() {
             return;
         }
-        let around = Surroundings { root: &self.root, files: &self.files, task: self.task };
+        let around = Surroundings { root: &self.root, files: &self.files, task: self.task, request: &self.request };
         if let Some(path) = place::target(&block.head, &block.text, &around) {
             let edit = desk.next_edit();
             block.path = Some(path.clone());
@@ -134,9 +137,7 @@ impl Draft {
     async fn show(&mut self, desk: &mut Desk) {
         let Some(block) = self.blocks.last() else { return };
         let (Some(path), Some(edit)) = (&block.path, block.edit) else { return };
-        let around = self.around();
-        if let Ok(new) = place::rewrite(path, &block.head, &block.text, &around) {
-            let old = place::current(path, &around).unwrap_or_default();
+        if let Some((old, new)) = place::shown(path, &block.head, &block.text, &self.around()) {
             let (diff, lines) = (diff::unified(&old, &new), diff::lines(&old, &new));
             desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
         }

@@ -10,6 +10,7 @@ mod parser;
 mod place;
 mod prompt;
 mod reply;
+mod request;
 mod sample;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use crate::edit::{Batch, Change, ChangeKind};
 use crate::event::{ApprovalAsk, Event, Outcome};
 use crate::intent::Intent;
 use crate::turn::{End, Reply, Step};
+use place::Placed;
 
 /// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
 const OUTPUT_TOKENS_MIN: usize = 2_048;
@@ -69,7 +71,7 @@ async fn change(desk: &mut Desk, prompt: &Prompt) -> Outcome {
     let task = Task::of(&prompt.text);
     let (mut repaired, mut fresh) = (false, 0);
     loop {
-        let mut draft = Draft::new(desk.root(), files.clone(), task);
+        let mut draft = Draft::new(desk.root(), files.clone(), task, &prompt.text);
         match answer(desk, &mut draft, &settings).await {
             Ok(End::Whole | End::Cut) => {}
             Ok(End::Stopped) => return stopped(desk, &draft).await,
@@ -204,29 +206,36 @@ fn settings(desk: &Desk, files: &[Shown]) -> Value {
 
 /// Writes every change of the answer, or none.
 async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
-    let edits: Vec<(&Block, u64, &PathBuf)> =
-        draft.blocks.iter().filter_map(|block| Some((block, block.edit?, block.path.as_ref()?))).collect();
-    if edits.is_empty() {
+    if draft.blocks.is_empty() {
         return Ok(());
     }
-    let changes = match changes(draft, &edits) {
-        Ok(changes) => changes,
-        Err((edit, path, failed)) => {
-            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+    let placed = match placed(draft) {
+        Ok(placed) => placed,
+        Err((block, path, failed)) => {
+            let edit = draft.blocks.get(block).and_then(|block| block.edit);
+            if let (Some(edit), Some(path)) = (edit, path) {
+                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+            }
             return Err(failed);
         }
     };
-    if let Some(unchanged) = unchanged(draft, &changes) {
-        for (_, edit, path) in edits {
-            desk.emit(Event::EditFailed { edit, path: path.clone(), why: unchanged.why() }).await;
-        }
-        return Err(unchanged);
+    for left in &placed.left {
+        desk.notice(format!("not placed: {}: {}", left.what, left.why)).await;
     }
-    if let Err(why) = permitted(desk, &edits).await {
-        for (_, edit, path) in edits {
-            desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
+    let changes = changes(&placed);
+    let edits = edits(desk, draft, &placed).await;
+    let failed = match nothing_to_write(draft, &placed, &changes) {
+        Some(failed) => Some(failed),
+        None => permitted(desk, &edits).await.err().map(NotApplied::Refused),
+    };
+    if let Some(failed) = failed {
+        for (edit, path) in edits {
+            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
         }
-        return Err(NotApplied::Refused(why));
+        return Err(failed);
+    }
+    if edits.is_empty() {
+        return Ok(());
     }
     desk.history.ready().await;
     let journal = desk.history.journal();
@@ -234,45 +243,75 @@ async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
     let written = match resolved.and_then(|batch| batch.write(|step| journal.edit(step))) {
         Ok(written) => written,
         Err(error) => {
-            for (_, edit, path) in edits {
-                desk.emit(Event::EditFailed { edit, path: path.clone(), why: error.to_string() }).await;
+            for (edit, path) in edits {
+                desk.emit(Event::EditFailed { edit, path, why: error.to_string() }).await;
             }
             return Err(NotApplied::Refused(error.to_string()));
         }
     };
-    for (_, edit, path) in edits {
-        let lines = written.iter().find(|file| file.path == *path).map_or((0, 0), crate::edit::Written::lines);
-        desk.emit(Event::EditApplied { edit, path: path.clone(), lines }).await;
+    for (edit, path) in edits {
+        let lines = written.iter().find(|file| file.path == path).map_or((0, 0), crate::edit::Written::lines);
+        desk.emit(Event::EditApplied { edit, path, lines }).await;
     }
     desk.history.edited(&written);
     desk.written = written;
     Ok(())
 }
 
-/// What the files become. Later blocks build on earlier ones.
-fn changes(draft: &Draft, edits: &[(&Block, u64, &PathBuf)]) -> Result<Vec<Change>, (u64, PathBuf, NotApplied)> {
-    let mut files = draft.files.clone();
-    let mut touched: Vec<PathBuf> = Vec::new();
-    for &(block, edit, path) in edits {
-        let failed = |failed: NotApplied| (edit, path.clone(), failed);
-        if !block.whole {
-            let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
-            return Err(failed(NotApplied::Refused(why)));
-        }
-        let around = place::Surroundings { root: &draft.root, files: &files, task: draft.task };
-        let text = place::rewrite(path, &block.head, &block.text, &around);
-        let text = text.map_err(|error| failed(NotApplied::Unclear(error.to_string())))?;
-        match files.iter_mut().find(|file| file.path == *path) {
-            Some(file) => file.text = text,
-            None => files.push(Shown { path: path.clone(), text, excerpt: None }),
-        }
-        if !touched.contains(path) {
-            touched.push(path.clone());
+/// Where the blocks of an answer go. The error has the number of the block and its file.
+fn placed(draft: &Draft) -> Result<Placed, (usize, Option<PathBuf>, NotApplied)> {
+    let cut = draft.blocks.iter().position(|block| !block.whole && block.path.is_some());
+    if let Some((number, path)) = cut.and_then(|number| Some((number, draft.blocks[number].path.clone()?))) {
+        let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
+        return Err((number, Some(path), NotApplied::Refused(why)));
+    }
+    let blocks: Vec<(&Head, &str)> = draft.blocks.iter().map(|block| (&block.head, block.text.as_str())).collect();
+    place::all(&blocks, &draft.around())
+        .map_err(|refused| (refused.block, refused.path, NotApplied::Unclear(refused.why.to_string())))
+}
+
+/// What is written.
+fn changes(placed: &Placed) -> Vec<Change> {
+    let change = |(path, text): &(PathBuf, String)| Change {
+        path: path.clone(),
+        kind: ChangeKind::WholeFile { text: text.clone() },
+    };
+    placed.files.iter().map(change).collect()
+}
+
+/// The edits the person knows of, and those that a block turned out to make beside: one for each file.
+async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, PathBuf)> {
+    let mut edits: Vec<(u64, PathBuf)> = Vec::new();
+    for block in &draft.blocks {
+        let Some((edit, path)) = block.edit.zip(block.path.clone()) else { continue };
+        if placed.files.iter().any(|(placed, _)| *placed == path) {
+            edits.push((edit, path));
+        } else {
+            let why = "what the answer shows belongs to another file, or stands there already".to_owned();
+            desk.emit(Event::EditFailed { edit, path, why }).await;
         }
     }
-    let change =
-        |file: &Shown| Change { path: file.path.clone(), kind: ChangeKind::WholeFile { text: file.text.clone() } };
-    Ok(files.iter().filter(|file| touched.contains(&file.path)).map(change).collect())
+    for (path, text) in &placed.files {
+        if edits.iter().any(|(_, known)| known == path) {
+            continue;
+        }
+        let edit = desk.next_edit();
+        let old = place::current(path, &draft.around()).unwrap_or_default();
+        let (diff, lines) = (crate::diff::unified(&old, text), crate::diff::lines(&old, text));
+        desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
+        desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+        edits.push((edit, path.clone()));
+    }
+    edits
+}
+
+/// Why nothing is to be written, where code came that was placed nowhere or changes nothing.
+fn nothing_to_write(draft: &Draft, placed: &Placed, changes: &[Change]) -> Option<NotApplied> {
+    if !placed.files.is_empty() {
+        return unchanged(draft, changes);
+    }
+    let left = placed.left.first()?;
+    Some(NotApplied::Unclear(format!("{}: {}", left.what, left.why)))
 }
 
 /// Whether every file would stay as it is.
@@ -292,9 +331,9 @@ fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
 }
 
 /// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
-async fn permitted(desk: &mut Desk, edits: &[(&Block, u64, &PathBuf)]) -> Result<(), String> {
+async fn permitted(desk: &mut Desk, edits: &[(u64, PathBuf)]) -> Result<(), String> {
     let policy = desk.sandbox_policy();
-    let paths: Vec<PathBuf> = edits.iter().map(|(_, _, path)| (*path).clone()).collect();
+    let paths: Vec<PathBuf> = edits.iter().map(|(_, path)| path.clone()).collect();
     let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
     let why = match (refused, desk.config().approval_policy) {
         (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
@@ -302,7 +341,7 @@ async fn permitted(desk: &mut Desk, edits: &[(&Block, u64, &PathBuf)]) -> Result
         (Some(why), approval::Policy::Never) => return Err(why),
         (Some(why), _) => why,
     };
-    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(_, edit, _)| *edit).collect(), paths };
+    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, _)| *edit).collect(), paths };
     match desk.ask(what, why).await {
         Decision::Yes | Decision::Always => Ok(()),
         Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),

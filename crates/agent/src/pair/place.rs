@@ -1,22 +1,27 @@
-//! Which file a block of an answer belongs to, and what the file becomes.
+//! Which files a block of an answer belongs to, and what they become.
 //!
-//! Models name the file in many ways: behind the fence, in the line above it, in a comment at the top, or not at all.
-//! A block without a name belongs to the file that defines what the block defines. A block that names nothing and
-//! defines nothing known is an example and changes nothing.
+//! Models name the file in many ways: behind the fence, in the line above it, in a comment at the top, or not at all, and
+//! sometimes they name the wrong one. So every definition of a block goes to the file that has it already (`split`), and
+//! the name only decides about what is new. What a block changes is what it shows: everything else of the file stays, and
+//! where it is not clear what was meant nothing is written and the reason is told.
 
-use std::collections::HashSet;
+mod account;
+mod split;
+
 use std::path::{Path, PathBuf};
 
 use super::parser::Head;
 use super::prompt::Task;
+use super::request;
 use crate::context::{Shown, definitions, files};
 use crate::edit::{self, Change, ChangeKind, EditError};
-use crate::outline::{Item, Kind};
+use crate::outline::{Item, Kind, Language, fault};
 
 /// Languages of blocks that are commands or their output, never the content of a file.
 const TALK: &[&str] = &["sh", "bash", "shell", "console", "text", "txt", "plaintext", "output", "zsh", "terminal"];
 
 /// What a block is matched against.
+#[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The workspace.
     pub root: &'a Path,
@@ -24,56 +29,156 @@ pub struct Surroundings<'a> {
     pub files: &'a [Shown],
     /// What the task says about its answer.
     pub task: Task,
+    /// What was asked.
+    pub request: &'a str,
 }
 
-/// The file a block is about. A path that does not exist yet is a file to be made.
+/// What the blocks of an answer make of the files.
+#[derive(Debug, Default)]
+pub struct Placed {
+    /// The files that were touched, and what they become.
+    pub files: Vec<(PathBuf, String)>,
+    /// What was not placed.
+    pub left: Vec<Left>,
+}
+
+/// Something in an answer that was not placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The number of its block.
+    pub block: usize,
+    /// What it is, such as the name of a definition.
+    pub what: String,
+    /// Why it was not placed, for the person.
+    pub why: String,
+}
+
+/// Why an answer cannot be placed: the number of the block, its file where that is known, and the reason.
+#[derive(Debug)]
+pub struct Refused {
+    /// The number of the block.
+    pub block: usize,
+    /// The file.
+    pub path: Option<PathBuf>,
+    /// The reason, written for the model.
+    pub why: EditError,
+}
+
+/// Places all blocks of an answer, or none. Later blocks build on earlier ones.
+pub fn all(blocks: &[(&Head, &str)], around: &Surroundings<'_>) -> Result<Placed, Refused> {
+    let mut files = around.files.to_vec();
+    let mut placed = Placed::default();
+    for (number, (head, text)) in blocks.iter().enumerate() {
+        let parts = split::parts(head, text, &Surroundings { files: &files, ..*around });
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(why) => {
+                placed.left.push(Left { block: number, what: "a block".to_owned(), why });
+                continue;
+            }
+        };
+        placed.left.extend(parts.left.into_iter().map(|(what, why)| Left { block: number, what, why }));
+        for (path, text) in parts.parts {
+            let around = Surroundings { files: &files, ..*around };
+            let edited = rewrite(&path, head, &text, &around);
+            let edited = edited.map_err(|why| Refused { block: number, path: Some(path.clone()), why })?;
+            for name in edited.left_out {
+                let why = "the answer leaves out its body, so it stays as it is".to_owned();
+                placed.left.push(Left { block: number, what: format!("`{name}`"), why });
+            }
+            if let Some(line) = behind(&path, &text, &edited.text).filter(|_| !split::is_patch(head, &text)) {
+                let why = "it stands behind the definitions, like an example of how to use them".to_owned();
+                placed.left.push(Left { block: number, what: format!("`{line}`"), why });
+            }
+            match files.iter_mut().find(|file| file.path == path) {
+                Some(file) => file.text = edited.text,
+                None => files.push(Shown { path: path.clone(), text: edited.text, excerpt: None }),
+            }
+            if !placed.files.iter().any(|(other, _)| *other == path) {
+                placed.files.push((path, String::new()));
+            }
+        }
+    }
+    for (path, text) in &mut placed.files {
+        if let Some(file) = files.iter().find(|file| file.path == *path) {
+            text.clone_from(&file.text);
+        }
+    }
+    Ok(placed)
+}
+
+/// The first file a block is about, as far as it has come. A path that does not exist yet is a file to be made.
 pub fn target(head: &Head, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
-    if around.task.question {
-        return None;
-    }
-    let (language, rest) = split_info(&head.info);
-    let named = rest.iter().chain([&language]).find_map(|word| existing(word, around));
-    let named = named.or_else(|| words(&head.heading).iter().rev().find_map(|word| existing(word, around)));
-    if let Some(path) = named.or_else(|| comment_path(text).and_then(|path| existing(path, around))) {
-        return Some(path);
-    }
-    if TALK.contains(&language.to_lowercase().as_str()) {
-        return None;
-    }
-    by_definitions(text, around).or_else(|| {
-        let alone = words(&head.heading);
-        let alone = if alone.len() == 1 { alone.first().copied() } else { None };
-        let named = rest.into_iter().next().or(alone).or_else(|| comment_path(text));
-        let new = named.filter(|name| looks_like_path(name)).and_then(|name| files::inside(around.root, name));
-        new.or_else(|| meant(language, text, around))
-    })
+    split::parts(head, text, around).ok()?.parts.into_iter().next().map(|(path, _)| path)
 }
 
-/// The file that is meant when nothing names it: the only one shown that is no test, if the block is of its language and
-/// defines something.
-fn meant(language: &str, text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
-    let mut code = around.files.iter().filter(|file| !files::is_test(&file.path));
-    let (file, None) = (code.next()?, code.next()) else { return None };
-    let defines = !definitions(&file.path, text).is_empty();
-    (defines && files::language(&file.path) == language).then(|| file.path.clone())
+/// The diff of a block for one file: the text before and after; none when it cannot be placed.
+pub fn shown(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -> Option<(String, String)> {
+    let parts = split::parts(head, text, around).ok()?;
+    let (_, text) = parts.parts.into_iter().find(|(other, _)| other == path)?;
+    let new = rewrite(path, head, &text, around).ok()?.text;
+    Some((current(path, around).unwrap_or_default(), new))
 }
 
 /// What the file becomes. The error is written for the model.
-pub fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -> Result<String, EditError> {
+fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -> Result<edit::Merged, EditError> {
     let old = current(path, around);
     let text = without_comment_path(path, text, old.as_deref());
-    let resolve = |kind: ChangeKind, old: Option<&str>| edit::resolve(&Change { path: path.to_owned(), kind }, old);
-    let Some(old) = old else {
-        return resolve(ChangeKind::Create { text: text.to_owned() }, None);
+    let resolve = |kind: ChangeKind, old: Option<&str>| {
+        let text = edit::resolve(&Change { path: path.to_owned(), kind }, old)?;
+        Ok(edit::Merged { text, left_out: Vec::new() })
     };
-    let (language, _) = split_info(&head.info);
-    if language == "diff" || language == "patch" || text.trim_start().starts_with("*** Begin Patch") {
-        return patched(path, text, &old);
+    let Some(old) = old else {
+        let added = |line: &str| line.strip_prefix('+').map(|line| format!("{line}\n"));
+        let text = if split::is_patch(head, text) { text.lines().filter_map(added).collect() } else { text.to_owned() };
+        return resolve(ChangeKind::Create { text }, None);
+    };
+    let new = if split::is_patch(head, text) {
+        patched(path, text, &old).map(|text| edit::Merged { text, left_out: Vec::new() })?
+    } else {
+        let goes = |name: &str| request::asks_to_remove(around.request, name);
+        let left_out = edit::left_out(path, &old, text)?;
+        let whole = left_out.is_empty() && account::covers_all(path, text, &old, &goes);
+        match whole && account::lost(path, &old, text, &goes).is_none() {
+            true => resolve(ChangeKind::WholeFile { text: text.to_owned() }, Some(&old))?,
+            false => edit::merge(path, &old, &split::definitions_only(path, text, &old), &goes)?,
+        }
+    };
+    check_parses(path, &old, &new.text)?;
+    Ok(new)
+}
+
+/// The first line behind the last definition of a block that did not come into the file.
+fn behind(path: &Path, text: &str, new: &str) -> Option<String> {
+    let end = definitions(path, text).iter().map(|item| item.lines.end).max()?;
+    let known = |line: &&str| line.trim().is_empty() || new.lines().any(|other| other.trim() == line.trim());
+    text.lines().skip(end).find(|line| !known(line)).map(|line| line.trim().to_owned())
+}
+
+/// What could be read before must be readable after.
+fn check_parses(path: &Path, old: &str, new: &str) -> Result<(), EditError> {
+    let unclear = |why: String| Err(EditError::Unclear { path: path.to_owned(), why });
+    if let Some(language) = Language::of(path) {
+        return match fault(language, new) {
+            Some(found) if fault(language, old).is_none() => unclear(format!(
+                "with this answer the file is no longer whole code (line {}: {}); send the whole function, inside the \
+                 class it belongs to",
+                found.line, found.why
+            )),
+            _ => Ok(()),
+        };
     }
-    if !definitions(path, text).is_empty() && !covers_all(path, text, &old, around.task.removal) {
-        return resolve(ChangeKind::Function { text: own_part(path, text, &old, around) }, Some(&old));
+    let wrong = |text: &str| match path.extension().and_then(|ending| ending.to_str()) {
+        Some("toml") => toml::from_str::<toml::Table>(text).err().map(|error| error.message().to_owned()),
+        Some("json") => serde_json::from_str::<serde_json::Value>(text).err().map(|error| error.to_string()),
+        _ => None,
+    };
+    match wrong(new) {
+        Some(why) if wrong(old).is_none() => {
+            unclear(format!("with this answer the file is no longer valid ({why}); send the whole file"))
+        }
+        _ => Ok(()),
     }
-    resolve(ChangeKind::WholeFile { text: text.to_owned() }, Some(&old))
 }
 
 /// The text of a file now: as it is on disk, not as it was shown.
@@ -97,9 +202,8 @@ pub fn so_far(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -
         return starts_alike.then(|| (old, text.to_owned()));
     };
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let done = own_part(path, &lines[..last.lines.start].concat(), &old, around);
-    let change = Change { path: path.to_owned(), kind: ChangeKind::Function { text: done } };
-    let base = edit::resolve(&change, Some(&old)).unwrap_or_else(|_| old.clone());
+    let done = split::definitions_only(path, &lines[..last.lines.start].concat(), &old);
+    let base = edit::merge(path, &old, &done, &|_| false).map_or_else(|_| old.clone(), |merged| merged.text);
     let place = definitions(path, &base).into_iter().find(|item| item.name == last.name)?;
     let before: String = base.split_inclusive('\n').take(place.head).collect();
     let depth = place.indent.strip_prefix(last.indent.as_str()).unwrap_or_default();
@@ -108,54 +212,6 @@ pub fn so_far(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -
         false => format!("{depth}{line}"),
     });
     Some((old, before + &unfinished.collect::<String>()))
-}
-
-/// The block without what belongs to another file that was shown, without imports of the file itself, and without the
-/// examples of use that models write behind the last definition.
-fn own_part(path: &Path, text: &str, old: &str, around: &Surroundings<'_>) -> String {
-    let others = around.files.iter().filter(|file| file.path != path);
-    let elsewhere: HashSet<String> =
-        others.flat_map(|file| definitions(&file.path, &file.text)).map(|item| item.name).collect();
-    let here: HashSet<String> = definitions(path, old).into_iter().map(|item| item.name).collect();
-    let items = definitions(path, text);
-    let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
-    let foreign = |line: usize| {
-        items.iter().any(|item| {
-            item.lines.contains(&line)
-                && item.parents.is_empty()
-                && elsewhere.contains(&item.name)
-                && !here.contains(&item.name)
-        })
-    };
-    let module = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let of_itself = |line: &str| {
-        let mut words = line.split_whitespace();
-        matches!(words.next(), Some("from" | "import")) && words.next() == Some(module.as_str())
-    };
-    let kept = text.lines().enumerate().take(end).filter(|(at, line)| !foreign(*at) && !of_itself(line));
-    kept.map(|(_, line)| format!("{line}\n")).collect()
-}
-
-/// Whether the block is the file as a whole rather than some of its definitions.
-fn covers_all(path: &Path, text: &str, old: &str, removal: bool) -> bool {
-    let (new_items, old_items) = (definitions(path, text), definitions(path, old));
-    let top = |items: &[Item]| -> Vec<String> {
-        items.iter().filter(|item| item.parents.is_empty()).map(|item| item.name.clone()).collect()
-    };
-    let (new_names, old_names) = (top(&new_items), top(&old_items));
-    let kept = old_names.iter().filter(|name| new_names.contains(name)).count();
-    let all = kept == old_names.len() || (removal && kept * 2 >= old_names.len());
-    let head = |text: &str, items: &[Item]| {
-        let end = items.first().map_or(usize::MAX, |item| item.lines.start);
-        text.lines().take(end).filter(|line| !line.trim().is_empty()).count()
-    };
-    // Behind the last definition stand examples of use, unless the file had such lines too.
-    let tail = |text: &str, items: &[Item]| {
-        let end = items.iter().map(|item| item.lines.end).max().unwrap_or(0);
-        text.lines().skip(end).any(|line| !line.trim().is_empty())
-    };
-    let as_long = head(text, &new_items) >= head(old, &old_items);
-    all && as_long && (!tail(text, &new_items) || tail(old, &old_items))
 }
 
 /// A diff or a patch in a block, hunk after hunk.
@@ -224,18 +280,6 @@ fn existing(word: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
     let mut alike = around.files.iter().filter(|file| file.path.ends_with(&path));
     let first = alike.next().map(|file| file.path.clone());
     first.filter(|_| alike.next().is_none())
-}
-
-/// The file that defines most of what the text defines; between equals the one that is no test.
-fn by_definitions(text: &str, around: &Surroundings<'_>) -> Option<PathBuf> {
-    let names = |path: &Path, text: &str| -> HashSet<String> {
-        let items = definitions(path, text).into_iter().filter(|item| item.kind != Kind::Value);
-        items.map(|item| item.name).collect()
-    };
-    let shared = |file: &Shown| names(&file.path, text).intersection(&names(&file.path, &file.text)).count();
-    let scored = around.files.iter().map(|file| (shared(file), !files::is_test(&file.path), file));
-    let best = scored.filter(|(count, _, _)| *count > 0).max_by_key(|(count, code, _)| (*count, *code));
-    best.map(|(_, _, file)| file.path.clone())
 }
 
 #[cfg(test)]

@@ -107,8 +107,6 @@ pub struct Task {
     pub whole_file: bool,
     /// Something is wrong and is to be put right.
     pub repair: bool,
-    /// Something is to go away, so a shorter file is no mistake.
-    pub removal: bool,
 }
 
 const LENGTHY: [&str; 9] =
@@ -118,15 +116,12 @@ const WHOLE_FILE: [&str; 4] = ["whole file", "entire file", "complete file", "fu
 
 const REPAIR: [&str; 9] = ["fix", "bug", "fail", "wrong", "broken", "repair", "correct", "error", "crash"];
 
-const REMOVAL: [&str; 11] =
-    ["remove", "delete", "drop", "rename", "get rid", "strip", "merge", "inline", "replace", "move", "split"];
-
 impl Task {
     /// Reads the words.
     pub fn of(text: &str) -> Self {
         let lower = text.to_lowercase();
         let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-        Self { question: false, whole_file: says(&WHOLE_FILE), repair: says(&REPAIR), removal: says(&REMOVAL) }
+        Self { question: false, whole_file: says(&WHOLE_FILE), repair: says(&REPAIR) }
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use super::doubt::{self, departures};
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
-use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, place, settings, unchanged};
+use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, nothing_to_write, place, placed, settings};
 use crate::candidates::{Author, Sampling, Taken, Way, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};
@@ -128,7 +128,8 @@ impl Question {
 
     /// What an answer makes of the files.
     fn read(&self, answer: &str, whole: bool) -> Result<Vec<crate::edit::Written>, NotApplied> {
-        let mut draft = Draft::new(self.root.clone(), self.gathered.files().cloned().collect(), self.task);
+        let mut draft =
+            Draft::new(self.root.clone(), self.gathered.files().cloned().collect(), self.task, &self.prompt.text);
         let mut parser = Parser::default();
         let mut parts = parser.push(answer);
         parts.extend(parser.finish());
@@ -139,27 +140,26 @@ impl Question {
                     draft.blocks.push(Block { head, text: String::new(), path: None, edit: None, whole: false });
                 }
                 Part::Line(line) => {
-                    let around = place::Surroundings { root: &self.root, files: &draft.files, task: self.task };
-                    let Some(block) = draft.blocks.last_mut() else { continue };
-                    block.text.push_str(&line);
-                    if block.path.is_none() {
-                        block.path = place::target(&block.head, &block.text, &around);
+                    if let Some(block) = draft.blocks.last_mut() {
+                        block.text.push_str(&line);
                     }
                 }
                 Part::Closed { whole: closed } => {
+                    let path =
+                        draft.blocks.last().and_then(|block| place::target(&block.head, &block.text, &draft.around()));
                     if let Some(block) = draft.blocks.last_mut() {
-                        block.whole = closed || whole;
+                        (block.whole, block.path) = (closed || whole, path);
                     }
                 }
             }
         }
-        let edits: Vec<_> = draft.blocks.iter().filter_map(|block| Some((block, 0, block.path.as_ref()?))).collect();
-        if edits.is_empty() {
-            return Err(NotApplied::Unclear("the answer has no code for a file".to_owned()));
+        let placed = placed(&draft).map_err(|(_, _, failed)| failed)?;
+        let changes = changes(&placed);
+        if let Some(failed) = nothing_to_write(&draft, &placed, &changes) {
+            return Err(failed);
         }
-        let changes = changes(&draft, &edits).map_err(|(_, _, failed)| failed)?;
-        if let Some(unchanged) = unchanged(&draft, &changes) {
-            return Err(unchanged);
+        if changes.is_empty() {
+            return Err(NotApplied::Unclear("the answer has no code for a file".to_owned()));
         }
         let batch = Batch::resolve(&self.root, &changes);
         let batch = batch.map_err(|error| NotApplied::Refused(error.to_string()))?;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
+mod placing;
 mod script;
 mod sessions;
 mod turns;
@@ -55,6 +56,7 @@ impl World {
     }
 
     fn write(&self, name: &str, text: &str) {
+        std::fs::create_dir_all(self.root().join(name).parent().unwrap()).unwrap();
         std::fs::write(self.root().join(name), text).unwrap();
     }
 
@@ -140,6 +142,14 @@ impl Talk {
     async fn ask(&mut self, text: &str) -> Outcome {
         self.say(Command::Ask(Prompt::from(text))).await;
         self.turn_end().await
+    }
+
+    fn notices(&self) -> String {
+        let text = |event: &Event| match event {
+            Event::Notice { text } => Some(format!("{text}\n")),
+            _ => None,
+        };
+        self.seen.iter().filter_map(text).collect()
     }
 
     fn count(&self, fits: impl Fn(&Event) -> bool) -> usize {

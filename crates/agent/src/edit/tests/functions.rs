@@ -128,8 +128,15 @@ fn what_would_lose_work_is_refused() {
     let surroundings = "def add(a, b):\n    return a + b\n\nif __name__ == \"__main__\":\n    add(1, 2)\n";
     assert!(put("a.py", PY, surroundings).is_ok());
     let half = "class Stack:\n    limit = 5\n\n    def pop(self):\n        return self.items.pop()\n";
-    let error = put("a.py", PY, half).unwrap_err().to_string();
-    assert!(error.contains("__init__, size") && error.contains("limit = 5"), "{error}");
+    let new = put("a.py", PY, half).unwrap();
+    assert!(
+        new.contains("    \"\"\"A stack.\"\"\"\n    limit = 5\n\n    def __init__"),
+        "what is not mentioned stays: {new}"
+    );
+    let stub = "class Stack:\n    def __init__(self):\n        # your code here\n        pass\n\n    def pop(self):\n        return self.items.pop()\n";
+    assert_eq!(changed("a.py", PY, stub), "-        return self.items.pop(0)\n+        return self.items.pop()\n");
+    let any_words = "def add(a, b):\n    # Here it goes on as it did.\n";
+    assert!(matches!(put("a.py", PY, any_words), Err(EditError::Unclear { .. })), "there is nothing in it");
     assert!(matches!(put("a.txt", "a\n", "def f(): pass"), Err(EditError::Unclear { .. })));
     assert!(matches!(put("a.py", PY, "just words"), Err(EditError::Unclear { .. })));
 }
