@@ -120,7 +120,12 @@ fn main() -> ExitCode {
 }
 
 /// Gives a command of the partner the arguments that stood before its name.
-fn take_before(command: &mut Command, before: screen::ScreenArgs) -> Result<(), clap::Error> {
+fn take_before(command: &mut Command, mut before: screen::ScreenArgs) -> Result<(), clap::Error> {
+    if let Command::Resume(args) = command {
+        args.screen.plain |= std::mem::take(&mut before.plain);
+        args.screen.inline |= std::mem::take(&mut before.inline);
+        args.screen.ask = args.screen.ask.take().or(before.ask.take());
+    }
     let takes = match command {
         Command::Exec(args) => Some(&mut args.partner),
         Command::Try(args) => Some(&mut args.partner),
@@ -132,8 +137,8 @@ fn take_before(command: &mut Command, before: screen::ScreenArgs) -> Result<(), 
         let text = format!("{what} cannot stand before this command");
         Err(Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, text))
     };
-    if before.plain || before.ask.is_some() {
-        return refused("--plain and --ask");
+    if before.plain || before.inline || before.ask.is_some() {
+        return refused("--plain, --inline and --ask");
     }
     match takes {
         Some(partner) => partner.take_before(before.partner),

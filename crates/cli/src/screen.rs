@@ -17,6 +17,10 @@ pub struct ScreenArgs {
     /// Lines of text instead of a drawn screen, for screen readers
     #[arg(long)]
     pub plain: bool,
+    /// Draw below what the terminal shows, so that its scrollback keeps the conversation [default: `screen` of the
+    /// configuration]
+    #[arg(long, conflicts_with = "plain")]
+    pub inline: bool,
     /// What to ask first
     #[arg(long, value_name = "PROMPT")]
     pub ask: Option<String>,
@@ -56,11 +60,17 @@ fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
     if !plain && !terminal {
         bail!("the screen needs a terminal; `flint exec` works without one, and `flint --plain` needs only lines");
     }
+    let inline = args.inline || options.config.config.screen == agent::config::Screen::Inline;
+    let surface = match settings.alternate_screen {
+        _ if inline => tui::Surface::Inline,
+        true => tui::Surface::Alternate,
+        false => tui::Surface::Main,
+    };
     let history = (!options.ephemeral).then(|| options.state.join("prompts"));
     let screen = tui::Options {
         folder: options.root.clone(),
         plain,
-        main_screen: !settings.alternate_screen,
+        surface,
         color: tui::color_wanted(),
         history,
         ask: args.ask,

@@ -14,6 +14,7 @@ mod composer;
 mod conversation;
 mod flow;
 mod highlight;
+mod inline;
 mod markdown;
 mod plain;
 mod screen;
@@ -35,8 +36,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// Lines only: no alternate screen, no cursor movement, nothing drawn twice.
     pub plain: bool,
-    /// Draw on the terminal's first screen, where the last picture stays when the person leaves.
-    pub main_screen: bool,
+    /// Where on the terminal it draws.
+    pub surface: Surface,
     /// Whether colours may be used; see [`color_wanted`].
     pub color: bool,
     /// Where earlier prompts are kept; nowhere when `None`.
@@ -47,6 +48,18 @@ pub struct Options {
     pub resume: Option<String>,
     /// Where the times of frames are noted, for measuring.
     pub frames: Option<Arc<Mutex<Frames>>>,
+}
+
+/// Where the screen draws.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Surface {
+    /// On the terminal's second screen, which is gone when the person leaves.
+    #[default]
+    Alternate,
+    /// On the first screen, all of it; the last picture stays.
+    Main,
+    /// Below what the terminal shows; what is finished goes into its scrollback.
+    Inline,
 }
 
 /// What drawing cost.

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use agent::{Command, Event};
 use crossterm::event::{Event as Input, EventStream};
 use futures_util::StreamExt;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect};
+use ratatui::text::Line;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
 use crate::app::{App, Effect};
 use crate::composer::History;
-use crate::terminal::Screen;
-use crate::{Error, Options, clipboard, complete};
+use crate::terminal::{Picture, Screen};
+use crate::{Error, Options, Surface, clipboard, complete};
 
 /// Time between two frames of a stream.
 const FRAME: Duration = Duration::from_millis(16);
@@ -44,6 +47,26 @@ enum Happening {
     PartnerGone,
     /// It is time to draw.
     Frame,
+}
+
+/// The screen at a moment.
+struct Now<'a> {
+    app: &'a mut App,
+    now: Instant,
+}
+
+impl Picture for Now<'_> {
+    fn finished(&mut self, width: usize) -> Vec<Line<'static>> {
+        self.app.finished(width)
+    }
+
+    fn height(&mut self, width: usize, rows_max: usize) -> usize {
+        self.app.height(width, rows_max)
+    }
+
+    fn draw(&mut self, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+        self.app.draw(area, buffer, self.now)
+    }
 }
 
 /// Everything the loop owns.
@@ -73,12 +96,15 @@ pub async fn run(
     if let Some(error) = trouble {
         app.notice(format!("earlier prompts could not be read: {error}"));
     }
+    if options.surface == Surface::Inline {
+        app.finish_lines();
+    }
     if let Some(text) = &options.ask {
         app.begin_with(text, Instant::now());
     }
     let mut state = Loop {
         app,
-        screen: Screen::enter(options.main_screen)?,
+        screen: Screen::enter(options.surface)?,
         commands,
         events,
         partner_is_there: true,
@@ -90,6 +116,11 @@ pub async fn run(
         leaving: false,
     };
     let result = state.turn_around().await;
+    if state.options.surface == Surface::Inline {
+        // Nobody finishes what is open; it is the last that stays.
+        state.app.end();
+        let _ = state.frame();
+    }
     let Loop { app, screen, options, mut events, .. } = state;
     drop(screen);
     if result.is_ok() {
@@ -180,7 +211,7 @@ impl Loop {
         }
         self.take_batch();
         self.app.tick(began);
-        self.screen.draw(|frame| self.app.draw(frame, began))?;
+        self.screen.draw(&mut Now { app: &mut self.app, now: began })?;
         self.last_frame = Instant::now();
         self.due = None;
         if let Some(frames) = &self.options.frames {

@@ -59,6 +59,7 @@ pub(crate) const APPROVAL_POLICIES: &[&str] = &["untrusted", "on-request", "on-f
 const STYLES: &[&str] = &["pair", "agent"];
 const WIRE_APIS: &[&str] = &["responses", "chat"];
 const INTENTS: &[&str] = &["auto", "answer", "change"];
+const SCREENS: &[&str] = &["full", "inline"];
 const HISTORY: &[&str] = &["save-all", "none"];
 
 use ByProject::{Free, Never, Stricter};
@@ -93,6 +94,13 @@ pub const KEYS: &[Key] = &[
     key("project_doc_max_bytes", Count, Free, "32768", "how much of the AGENTS.md files is read, in all"),
     key("history.persistence", Choice(HISTORY), Never, "\"save-all\"", "whether sessions are kept"),
     key("history.max_bytes", Count, Never, "", "size of the kept sessions above which the oldest go"),
+    key(
+        "screen",
+        Choice(SCREENS),
+        Never,
+        "\"full\"",
+        "draw on the whole screen, or inline: below what the terminal shows, whose scrollback keeps the conversation",
+    ),
     key("tui.plain", Flag, Never, "false", "lines of text without a drawn screen, for screen readers"),
     key("tui.alternate_screen", Flag, Never, "true", "draw on the terminal's second screen"),
     key("profile", Text, Never, "", "the profile in use when no --profile is given"),

@@ -65,6 +65,8 @@ pub struct Config {
     /// `/try`.
     #[serde(rename = "try")]
     pub candidates: Candidates,
+    /// Where the screen is drawn.
+    pub screen: Screen,
     /// The screen.
     pub tui: Tui,
     /// What is kept of sessions.
@@ -89,6 +91,16 @@ pub struct Tui {
     pub plain: bool,
     /// Draw on the terminal's second screen.
     pub alternate_screen: bool,
+}
+
+/// Where the screen is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Screen {
+    /// On all of the terminal.
+    Full,
+    /// Below what it shows, so that its scrollback keeps the conversation.
+    Inline,
 }
 
 /// What is kept of sessions.

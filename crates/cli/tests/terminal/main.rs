@@ -9,6 +9,7 @@
 mod commands;
 mod edits;
 mod first;
+mod inline;
 mod place;
 mod screen;
 #[path = "../common/scripted.rs"]

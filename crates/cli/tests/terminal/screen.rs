@@ -10,6 +10,9 @@ use pty_process::blocking::{Command, Pty, open};
 /// How long anything may take before a test gives up: the machine may be busy, and a cold model is loaded once.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Rows that have left the screen and are remembered, as terminals do.
+const SCROLLBACK: usize = 2_000;
+
 /// A terminal with `flint` in it.
 pub struct Screen {
     child: Child,
@@ -24,11 +27,17 @@ struct Seen {
 
 impl Screen {
     /// Starts a command on a terminal of a size.
-    pub fn start(command: Command, (columns, rows): (u16, u16)) -> Screen {
+    pub fn start(command: Command, size: (u16, u16)) -> Screen {
+        Screen::start_after("", command, size)
+    }
+
+    /// The same on a terminal on which other programs have printed.
+    pub fn start_after(before: &str, command: Command, (columns, rows): (u16, u16)) -> Screen {
         let (pty, side) = open().unwrap();
         pty.resize(pty_process::Size::new(rows, columns)).unwrap();
         let child = command.env("TERM", "xterm-256color").spawn(side).unwrap();
-        let seen = Seen { parser: vt100::Parser::new(rows, columns, 0), ended: false };
+        let mut seen = Seen { parser: vt100::Parser::new(rows, columns, SCROLLBACK), ended: false };
+        seen.parser.process(before.as_bytes());
         let seen = Arc::new((Mutex::new(seen), Condvar::new()));
         let pty = Arc::new(pty);
         let (reader, told) = (Arc::clone(&pty), Arc::clone(&seen));
@@ -54,6 +63,24 @@ impl Screen {
     /// What is on the screen now.
     pub fn text(&self) -> String {
         self.seen.0.lock().unwrap().parser.screen().contents()
+    }
+
+    /// What has scrolled away and what is on the screen now.
+    pub fn history(&self) -> Vec<String> {
+        let mut seen = self.seen.0.lock().unwrap();
+        let screen = seen.parser.screen_mut();
+        let (_, columns) = screen.size();
+        screen.set_scrollback(usize::MAX);
+        let mut rows = Vec::new();
+        for above in (0..=screen.scrollback()).rev() {
+            screen.set_scrollback(above);
+            if above > 0 {
+                rows.extend(screen.rows(0, columns).next());
+            } else {
+                rows.extend(screen.rows(0, columns));
+            }
+        }
+        rows
     }
 
     /// Whether a cell of the row that begins so has a colour.
@@ -164,7 +191,15 @@ fn read(pty: &Pty, told: &(Mutex<Seen>, Condvar)) {
     loop {
         match pty.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => lock(told).parser.process(&buffer[..count]),
+            Ok(count) => {
+                let mut seen = lock(told);
+                seen.parser.process(&buffer[..count]);
+                // Asked where the cursor is, a terminal answers.
+                if buffer[..count].windows(4).any(|window| window == b"\x1b[6n") {
+                    let (row, column) = seen.parser.screen().cursor_position();
+                    let _ = pty.write_all(format!("\x1b[{};{}R", row + 1, column + 1).as_bytes());
+                }
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             // This is how a pseudo-terminal says that its last process has ended.
             Err(_) => break,

@@ -145,10 +145,15 @@ impl World {
 
     /// `flint` in a terminal of a size.
     pub fn screen(&self, arguments: &[&str], size: (u16, u16)) -> Screen {
+        self.screen_after("", arguments, size)
+    }
+
+    /// The same where something was printed before.
+    pub fn screen_after(&self, before: &str, arguments: &[&str], size: (u16, u16)) -> Screen {
         let command = blocking::Command::new(env!("CARGO_BIN_EXE_flint"));
         let command = command.args(self.settings()).args(arguments).envs(self.variables());
         let command = command.env_remove("FLINT_HOME").env_remove("NO_COLOR").current_dir(self.root());
-        let screen = Screen::start(command, size);
+        let screen = Screen::start_after(&before.replace('\n', "\r\n"), command, size);
         screen.sees("Enter asks");
         screen
     }

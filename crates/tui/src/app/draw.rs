@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use agent::ApprovalAsk;
-use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 use ratatui::text::{Line, Span};
@@ -12,18 +11,21 @@ use boundary::terminal::reveal;
 use ratatui::style::Style;
 
 use super::{App, Asked, Stage, figures};
-use crate::conversation::shown;
+use crate::conversation::{Block, BlockId, EditState, shown};
 use crate::flow::{Flow, fit};
 
 /// Rows of the composer at most; a longer text scrolls in it.
 const COMPOSER_ROWS_MAX: usize = 10;
+/// Offers of completion on the screen; more are scrolled to.
+const OFFERS_SHOWN: usize = 8;
+/// Rows of a list to choose from, where the screen does not give all of its own.
+const PICKER_ROWS: usize = 20;
 
 impl App {
-    /// Draws everything that is seen.
-    pub fn draw(&mut self, frame: &mut Frame<'_>, now: Instant) {
-        let area = frame.area();
+    /// Draws everything that is seen, and says where the cursor is.
+    pub fn draw(&mut self, area: Rect, buffer: &mut Buffer, now: Instant) -> Option<Position> {
         if area.width < 4 || area.height < 2 {
-            return;
+            return None;
         }
         let width = usize::from(area.width);
         let mut bars = self.bars(width);
@@ -43,7 +45,6 @@ impl App {
         let talk_rows = share(usize::MAX);
         let at = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
         let talk = at(0, talk_rows);
-        let buffer = frame.buffer_mut();
         match &self.picker {
             Some(picker) => {
                 let lines = picker.lines(width, usize::from(talk.height), &self.theme);
@@ -58,14 +59,58 @@ impl App {
         }
         let cursor = self.draw_composer(at(talk_rows + bar_rows + rule_rows, composer_rows), buffer);
         put(&[self.status_line(width)], at(area.height - 1, 1), buffer);
-        frame.set_cursor_position(cursor);
+        Some(cursor)
+    }
+
+    /// Rows that what is not finished wants, at most so many.
+    pub fn height(&mut self, width: usize, rows_max: usize) -> usize {
+        let width = width.max(4);
+        let composer = self.composer.layout(width - 2).0.len().clamp(1, COMPOSER_ROWS_MAX);
+        let below = composer + 2;
+        let question = self.question(width, rows_max.saturating_sub(below)).len() + self.bars(width).len();
+        let offers = self.completion.as_ref().map_or(0, |completion| completion.offers.len().min(OFFERS_SHOWN));
+        let talk = match &self.picker {
+            Some(picker) => picker.lines(width, rows_max.min(PICKER_ROWS), &self.theme).len(),
+            None => self.conversation.rows_shown(width, rows_max, &self.theme),
+        };
+        (talk.max(offers) + question + below).min(rows_max)
+    }
+
+    /// Lines that will not change any more, which leave the picture; each once. None unless [`App::finish_lines`] was said.
+    pub fn finished(&mut self, width: usize) -> Vec<Line<'static>> {
+        let mut lines = Vec::new();
+        while self.finishes && self.conversation.first_shown() < self.conversation.next_id() {
+            let id = self.conversation.first_shown();
+            if !self.is_settled(id) {
+                break;
+            }
+            lines.extend(self.conversation.take_first(width, &self.theme));
+        }
+        lines
+    }
+
+    /// Whether a block will not change any more.
+    fn is_settled(&mut self, id: BlockId) -> bool {
+        if self.turn.is_none() {
+            return self.offer.is_none() || self.candidates.is_none_or(|table| id < table);
+        }
+        let may_change = [self.open, self.plan, self.facts.filter(|facts| facts + 1 == self.conversation.next_id())];
+        if may_change.contains(&Some(id)) || self.steers.iter().any(|steer| steer.block == id) {
+            return false;
+        }
+        match self.conversation.get(id) {
+            Some(Block::Edit(edit)) => edit.state != EditState::Growing,
+            Some(Block::Tool(tool)) => tool.ended.is_some(),
+            Some(Block::Candidates(_)) => false,
+            _ => true,
+        }
     }
 
     /// Completion stands over the end of the conversation.
     fn draw_offers(&self, talk: Rect, buffer: &mut Buffer) {
         let Some(completion) = &self.completion else { return };
         let width = usize::from(talk.width);
-        let room = usize::from(talk.height).min(8);
+        let room = usize::from(talk.height).min(OFFERS_SHOWN);
         let from = (completion.chosen + 1).saturating_sub(room);
         let widest = completion.offers.iter().map(|(offer, _)| offer.chars().count()).max().unwrap_or(0);
         let mut lines = Vec::new();

@@ -90,7 +90,7 @@ impl App {
 
     /// Adds to the line below the question. It stays one block, so that a turn begins with two lines and not with six.
     fn add_fact(&mut self, fact: &str) {
-        if let Some(id) = self.facts
+        if let Some(id) = self.facts.filter(|facts| facts + 1 == self.conversation.next_id())
             && let Some(Block::Words(words)) = self.conversation.get(id)
         {
             let text = format!("{}\n{fact}", words.text());
@@ -233,7 +233,7 @@ impl App {
     fn planned(&mut self, steps: &[PlanStep]) {
         let line = |step: &PlanStep| format!("{} {}", if step.done { "[x]" } else { "[ ]" }, step.text);
         let text = steps.iter().map(line).collect::<Vec<_>>().join("\n");
-        match self.plan {
+        match self.plan.filter(|plan| *plan >= self.conversation.first_shown()) {
             Some(block) => self.reword(block, text),
             None => self.plan = Some(self.conversation.push(Block::Words(Words::new(Voice::Notice, text)))),
         }

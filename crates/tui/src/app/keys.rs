@@ -152,6 +152,10 @@ impl App {
     }
 
     fn scroll_key(&mut self, key: KeyEvent) -> bool {
+        if self.finishes {
+            // The terminal scrolls.
+            return false;
+        }
         let shift = key.modifiers.contains(KeyModifiers::SHIFT);
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let rows = match key.code {

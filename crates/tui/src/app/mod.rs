@@ -75,6 +75,8 @@ pub struct App {
     turns: Vec<(u32, BlockId, String)>,
     leave_armed: Option<Instant>,
     rewind_armed: Option<Instant>,
+    /// What is finished leaves the picture for the terminal's scrollback.
+    finishes: bool,
     effects: Vec<Effect>,
 }
 
@@ -154,6 +156,7 @@ impl App {
             turns: Vec::new(),
             leave_armed: None,
             rewind_armed: None,
+            finishes: false,
             effects: vec![Effect::Send(Command::Status)],
         };
         let folder = folder.display();
@@ -164,6 +167,17 @@ impl App {
     /// What the loop must do now.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// What is finished leaves the picture from now on.
+    pub fn finish_lines(&mut self) {
+        self.finishes = true;
+    }
+
+    /// The person leaves: nothing that is open will change any more, and nothing waits for a key.
+    pub fn end(&mut self) {
+        self.leave_open_edits();
+        (self.turn, self.offer, self.picker, self.completion, self.open) = (None, None, None, None, None);
     }
 
     /// Asks at once, as if the person had written it.

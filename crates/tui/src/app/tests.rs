@@ -7,9 +7,9 @@ use agent::{
     RewindPreview, RewindWhat, SessionLine, TurnLine, TurnUsage,
 };
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyModifiers};
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
+use ratatui::{Frame, Terminal};
 
 use super::*;
 
@@ -76,7 +76,10 @@ impl Bench {
 
     fn picture(&mut self) -> Vec<String> {
         let now = self.now;
-        self.terminal.draw(|frame| self.app.draw(frame, now)).unwrap();
+        let draw = |frame: &mut Frame<'_>| {
+            self.app.draw(frame.area(), frame.buffer_mut(), now);
+        };
+        self.terminal.draw(draw).unwrap();
         let buffer = self.terminal.backend().buffer();
         let row = |y| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..buffer.area.height).map(|y| row(y).trim_end().to_owned()).collect()

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 pub use block::{Block, Edit, EditState, Tool, Voice, Words, shown};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
 pub use table::{Candidates, outcome};
 
 use crate::theme::Theme;
@@ -31,6 +32,8 @@ pub struct Conversation {
     blocks: VecDeque<Block>,
     /// Blocks that left.
     gone: usize,
+    /// The first block that is drawn; those before it are in the terminal's scrollback.
+    first: BlockId,
     view: View,
     /// Size of the last frame, which scrolling is relative to.
     size: (usize, usize),
@@ -87,12 +90,48 @@ impl Conversation {
     /// Forgets this block and all after it.
     pub fn cut(&mut self, from: BlockId) {
         self.blocks.truncate(from.saturating_sub(self.gone));
+        self.first = self.first.min(self.next_id());
         self.view = View::End;
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.cut(0);
+    }
+
+    /// The first block that is drawn.
+    pub fn first_shown(&self) -> BlockId {
+        self.first.max(self.gone)
+    }
+
+    /// The lines of the first block that is drawn, which is drawn no more.
+    pub fn take_first(&mut self, width: usize, theme: &Theme) -> Vec<Line<'static>> {
+        let at = self.first_shown() - self.gone;
+        self.first = self.gone + at + 1;
+        let Some(block) = self.blocks.get_mut(at) else { return Vec::new() };
+        let rows = block.height(width, theme);
+        let line = |row| {
+            let (sign, line) = block.row(row);
+            let mut spans = vec![sign];
+            spans.extend(line.into_iter().flat_map(|line| {
+                line.spans.iter().map(|span| Span::styled(span.content.clone(), line.style.patch(span.style)))
+            }));
+            // The empty row below a block has no sign.
+            if row + 1 == rows { Line::default() } else { Line::from(spans) }
+        };
+        (0..rows).map(line).collect()
+    }
+
+    /// Rows of what is drawn, at most so many.
+    pub fn rows_shown(&mut self, width: usize, rows_max: usize, theme: &Theme) -> usize {
+        let mut rows = 0;
+        for at in self.first_shown() - self.gone..self.blocks.len() {
+            rows += self.blocks[at].height(width, theme);
+            if rows >= rows_max {
+                return rows_max;
+            }
+        }
+        rows
     }
 
     /// Blocks, newest first.
@@ -167,7 +206,8 @@ impl Conversation {
     /// The block and row at the top of the screen when the end is shown.
     fn end_top(&mut self, theme: &Theme) -> (usize, isize) {
         let mut room = self.size.1;
-        for at in (0..self.blocks.len()).rev() {
+        let first = self.first_shown() - self.gone;
+        for at in (first..self.blocks.len()).rev() {
             // The empty row below the last block is not needed.
             let height = self.height(at, theme) - usize::from(at + 1 == self.blocks.len());
             if height >= room {
@@ -175,7 +215,7 @@ impl Conversation {
             }
             room -= height;
         }
-        (0, 0)
+        (first, 0)
     }
 
     fn height(&mut self, at: usize, theme: &Theme) -> usize {
