@@ -247,13 +247,17 @@ pub struct FileRead {
 impl FileRead {
     /// The files that were read, in a line.
     pub fn line(files: &[Self]) -> String {
+        let part = |(first, last): &(usize, usize)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
         let mut line = String::from("read");
         for (index, file) in files.iter().enumerate() {
             if index == READ_NAMED {
                 line += &format!(" and {} more", files.len() - index);
                 break;
             }
-            let parts: Vec<String> = file.lines.iter().map(|(first, last)| format!("{first}-{last}")).collect();
+            let parts: Vec<String> = file.lines.iter().map(part).collect();
             let colon = if parts.is_empty() { "" } else { ":" };
             line += &format!("{} {}{colon}{}", if index == 0 { "" } else { "," }, file.path.display(), parts.join(","));
         }

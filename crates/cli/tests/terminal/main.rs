@@ -10,6 +10,8 @@ mod commands;
 mod edits;
 mod first;
 mod inline;
+mod picture;
+mod pictures;
 mod place;
 mod screen;
 #[path = "../common/scripted.rs"]

@@ -65,6 +65,30 @@ impl Screen {
         self.seen.0.lock().unwrap().parser.screen().contents()
     }
 
+    /// The rows from the first question to the end of what was said.
+    pub fn conversation(&self) -> std::ops::Range<u16> {
+        let seen = self.seen.0.lock().unwrap();
+        let (_, columns) = seen.parser.screen().size();
+        let rows: Vec<String> = seen.parser.screen().rows(0, columns).collect();
+        let first = rows.iter().position(|row| row.starts_with('›')).unwrap();
+        let rule = rows.iter().position(|row| row.starts_with("──")).unwrap();
+        let last = (first..rule).rev().find(|&row| !rows[row].trim().is_empty()).unwrap();
+        first as u16..last as u16 + 1
+    }
+
+    /// Rows as text, without blanks at their ends.
+    pub fn lines(&self, rows: std::ops::Range<u16>) -> Vec<String> {
+        let seen = self.seen.0.lock().unwrap();
+        let (_, columns) = seen.parser.screen().size();
+        let all = seen.parser.screen().rows(0, columns).map(|row| row.trim_end().to_owned());
+        all.skip(rows.start.into()).take(rows.len()).collect()
+    }
+
+    /// Reads the screen.
+    pub fn look<T>(&self, look: impl FnOnce(&vt100::Screen) -> T) -> T {
+        look(self.seen.0.lock().unwrap().parser.screen())
+    }
+
     /// What has scrolled away and what is on the screen now.
     pub fn history(&self) -> Vec<String> {
         let mut seen = self.seen.0.lock().unwrap();

@@ -42,11 +42,16 @@ impl World {
         world
     }
 
-    /// A folder without files.
-    pub fn empty(sorts: fn(&str) -> &'static str, answers: &'static [&'static str]) -> Self {
+    /// A folder without files, and this model.
+    pub fn with(model: Scripted) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("work")).unwrap();
-        Self { folder, model: Scripted::start(sorts, answers) }
+        Self { folder, model }
+    }
+
+    /// A folder without files.
+    pub fn empty(sorts: fn(&str) -> &'static str, answers: &'static [&'static str]) -> Self {
+        Self::with(Scripted::start(sorts, answers))
     }
 
     /// The workspace.
@@ -92,7 +97,11 @@ impl World {
             format!("{provider}.base_url=\"{}\"", self.model.url),
             format!("{provider}.supports_websockets=false"),
         ];
-        ["-m", "scripted"].map(str::to_owned).into_iter().chain(settings.map(|set| format!("-c{set}"))).collect()
+        ["-c", "model=\"scripted\""]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(settings.map(|set| format!("-c{set}")))
+            .collect()
     }
 
     fn variables(&self) -> [(&'static str, PathBuf); 3] {
