@@ -91,7 +91,7 @@ fn opened(model: CudaModel) -> Opened {
 }
 
 /// Places in memory that single steps are tried in while a model is loaded: 0.2 s for the 1.5B, 0.4 for the 7B (H200).
-const PLACES: usize = 16;
+const PLACEMENTS: usize = 16;
 
 fn card_options(card: usize, cpu: CpuOptions) -> CudaOptions {
     CudaOptions {
@@ -101,7 +101,7 @@ fn card_options(card: usize, cpu: CpuOptions) -> CudaOptions {
         config: cpu.config,
         threads: cpu.threads,
         times: false,
-        places: PLACES,
+        placements: PLACEMENTS,
     }
 }
 

@@ -13,19 +13,19 @@ pub use prompts::*;
 /// Addresses for a parameter block, and what must stay alive for them.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    pub kept: Vec<Arc<dyn Keep>>,
+    pub held: Vec<Arc<dyn Keep>>,
 }
 
 impl Arguments {
     pub fn at<T>(&mut self, slice: Slice<'_, T>) -> u64 {
         let allocation: Arc<dyn Keep> = slice.allocation.clone();
-        self.kept.push(allocation);
+        self.held.push(allocation);
         slice.address
     }
 
     pub fn mailbox(&mut self, mailbox: &Mailbox) -> u64 {
         let memory: Arc<dyn Keep> = mailbox.0.clone();
-        self.kept.push(memory);
+        self.held.push(memory);
         mailbox.address()
     }
 
@@ -76,24 +76,24 @@ pub struct ProductCall<'a> {
     pub then: Then<'a>,
 }
 
-/// Rows that [`SeveralCall`] multiplies.
+/// Rows that [`ProductBatchCall`] multiplies.
 #[derive(Clone, Copy)]
 pub enum Rows<'a> {
-    /// From [`SettleCall`], for these matrices' format.
-    Settled(Slice<'a, u8>),
+    /// From [`ResidualNormQuantCall`], for these matrices' format.
+    Quantised(Slice<'a, u8>),
     /// As they are; only with [`Then::Add`].
     Plain(Slice<'a, f32>),
 }
 
 /// Matrix times several rows.
-pub struct SeveralCall<'a> {
+pub struct ProductBatchCall<'a> {
     /// One to three matrices over the same input.
     pub parts: &'a [Part<'a>],
     /// Rows of the input.
     pub rows: usize,
     /// See there.
     pub input: Rows<'a>,
-    /// Output rows, `stride` apart; with [`Then::Add`] sums to be added by a [`SettleCall`], `[super][row][stride]`.
+    /// Output rows, `stride` apart; with [`Then::Add`] sums to be added by a [`ResidualNormQuantCall`], `[super][row][stride]`.
     pub output: Slice<'a, f32>,
     /// See `output`.
     pub stride: usize,
@@ -121,8 +121,8 @@ pub struct FloatsCall<'a> {
     pub then: Then<'a>,
 }
 
-/// The residual made ready for [`SeveralCall`].
-pub struct SettleCall<'a> {
+/// The residual made ready for [`ProductBatchCall`].
+pub struct ResidualNormQuantCall<'a> {
     /// `[row][columns]`.
     pub x: Slice<'a, f32>,
     /// Number of rows.
@@ -187,7 +187,7 @@ pub struct ExpertsCall<'a> {
     pub output: Slice<'a, f32>,
 }
 
-/// A row through the experts it visits, as part of a program.
+/// A row through the experts it visits, as part of a persistent step.
 pub struct MixtureCall<'a> {
     /// The residual; what the experts say is added to it.
     pub x: Slice<'a, f32>,
@@ -212,7 +212,7 @@ pub struct MixtureCall<'a> {
 /// Sums a product left to be added.
 #[derive(Clone, Copy)]
 pub struct Partial<'a> {
-    /// From [`SeveralCall`] with [`Then::Add`].
+    /// From [`ProductBatchCall`] with [`Then::Add`].
     pub sums: Slice<'a, f32>,
     /// Columns of the matrix they come from.
     pub columns: usize,
@@ -298,7 +298,7 @@ pub struct EmbedCall<'a> {
 
 /// Rows of logits narrowed down for a sampler: see [`kernels::shortlist`].
 #[derive(Clone, Copy)]
-pub struct NarrowCall<'a> {
+pub struct ShortlistCall<'a> {
     /// `[row][vocab]`.
     pub logits: Slice<'a, f32>,
     /// Number of rows.
@@ -311,7 +311,7 @@ pub struct NarrowCall<'a> {
     pub asks: Slice<'a, f32>,
     /// Room for the largest logit of each run.
     pub maxima: Slice<'a, f32>,
-    /// `[row][crate::Kernels::narrow_words]`: head, tokens and logits, sums of the runs.
+    /// `[row][crate::Kernels::shortlist_words]`: head, tokens and logits, sums of the runs.
     pub output: Slice<'a, u32>,
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct ProductBlock {
 
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct SeveralBlock {
+pub(crate) struct ProductBatchBlock {
     pub segments: [SegmentBlock; 3],
     pub input: u64,
     pub output: u64,
@@ -104,7 +104,7 @@ pub(crate) struct MixtureBlock {
 }
 
 #[repr(C)]
-pub(crate) struct SettleBlock {
+pub(crate) struct ResidualNormQuantBlock {
     pub x: u64,
     pub partial: u64,
     pub bias: u64,
@@ -184,7 +184,7 @@ pub(crate) struct EmbedBlock {
 }
 
 #[repr(C)]
-pub(crate) struct NarrowBlock {
+pub(crate) struct ShortlistBlock {
     pub logits: u64,
     pub masks: u64,
     pub asks: u64,
@@ -263,7 +263,7 @@ pub(crate) struct PackedPartBlock {
 }
 
 #[repr(C)]
-pub(crate) struct PackedBlock {
+pub(crate) struct GemmPackedBlock {
     pub parts: [PackedPartBlock; 3],
     pub input: u64,
     pub output: u64,
@@ -294,7 +294,7 @@ pub(crate) struct ChooseBlock {
 #[repr(C)]
 pub(crate) struct SortBlock {
     pub chosen: u64,
-    pub places: u64,
+    pub slots: u64,
     pub tiles: u64,
     pub visits: u32,
     pub tiles_max: u32,

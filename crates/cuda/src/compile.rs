@@ -1,7 +1,7 @@
-//! Kernels from source to machine code: NVRTC compiles for the card that is present, and the result is kept on disk.
+//! Kernels from source to machine code: NVRTC compiles for the card that is present, and the result is cached on disk.
 //!
-//! A kept result is named by a hash of everything it depends on: the source, the definitions, the architecture and the
-//! compiler's version. At most [`KEPT_MAX`] are kept, the oldest go first.
+//! A cached result is named by a hash of everything it depends on: the source, the definitions, the architecture and the
+//! compiler's version. At most [`KEPT_MAX`] are cached, the oldest go first.
 
 use crate::error::Error;
 use cudarc::nvrtc::sys;
@@ -10,35 +10,50 @@ use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Compiled kernels kept on disk; one is about 100 kB.
+/// Compiled kernels cached on disk; one is about 100 kB.
 const KEPT_MAX: usize = 128;
 
-const PTX: &str = include_str!("kernels/ptx.cuh");
-const COMMON: &str = include_str!("kernels/common.cuh");
-const FORMATS: &str = include_str!("kernels/formats.cuh");
-const HEADS: &str = include_str!("kernels/heads.cuh");
-const PRODUCT: &str = include_str!("kernels/product.cuh");
-const KEPT: &str = include_str!("kernels/kept.cuh");
-const ATTENTION: &str = include_str!("kernels/attention.cuh");
-const ROWS: &str = include_str!("kernels/rows.cuh");
-const UNITS: &str = include_str!("kernels/units.cuh");
-const SUPERS: &str = include_str!("kernels/supers.cuh");
-const SEVERAL: &str = include_str!("kernels/several.cu");
-const EXPERTS: &str = include_str!("kernels/experts.cu");
-const GEMM: &str = include_str!("kernels/gemm.cuh");
-const SETTLE: &str = include_str!("kernels/settle.cu");
-const ROUTE: &str = include_str!("kernels/route.cuh");
-const HANDED: &str = include_str!("kernels/handed.cuh");
-const TAGGED: &str = include_str!("kernels/tagged.cuh");
-const RING: &str = include_str!("kernels/ring.cuh");
-const TOKEN_PHASE: &str = include_str!("kernels/token_phase.cuh");
-const TOKEN_INPUT: &str = include_str!("kernels/token_input.cuh");
-const TOKEN_CHUNK: &str = include_str!("kernels/token_chunk.cuh");
-const TOKEN_PRODUCT: &str = include_str!("kernels/token_product.cuh");
-const TOKEN_EXPERTS: &str = include_str!("kernels/token_experts.cuh");
-const TOKEN_CACHE: &str = include_str!("kernels/token_cache.cuh");
-const TOKEN_ATTENTION: &str = include_str!("kernels/token_attention.cuh");
-const TOKEN: &str = include_str!("kernels/token.cu");
+/// Every file of kernels, by the name that others include it by.
+const FILES: &[(&str, &str)] = &[
+    ("attention.cu", include_str!("kernels/attention.cu")),
+    ("attention.cuh", include_str!("kernels/attention.cuh")),
+    ("attention_rows.cu", include_str!("kernels/attention_rows.cu")),
+    ("common.cuh", include_str!("kernels/common.cuh")),
+    ("decode_persistent.cu", include_str!("kernels/decode_persistent.cu")),
+    ("expert_rows.cu", include_str!("kernels/expert_rows.cu")),
+    ("experts.cu", include_str!("kernels/experts.cu")),
+    ("flash.cu", include_str!("kernels/flash.cu")),
+    ("floats.cu", include_str!("kernels/floats.cu")),
+    ("formats.cuh", include_str!("kernels/formats.cuh")),
+    ("gemm.cu", include_str!("kernels/gemm.cu")),
+    ("gemm.cuh", include_str!("kernels/gemm.cuh")),
+    ("gemm_packed.cu", include_str!("kernels/gemm_packed.cu")),
+    ("gemm_packed_256.cu", include_str!("kernels/gemm_packed_256.cu")),
+    ("heads.cu", include_str!("kernels/heads.cu")),
+    ("heads.cuh", include_str!("kernels/heads.cuh")),
+    ("kv_load.cuh", include_str!("kernels/kv_load.cuh")),
+    ("persistent_attention.cuh", include_str!("kernels/persistent_attention.cuh")),
+    ("persistent_chunk.cuh", include_str!("kernels/persistent_chunk.cuh")),
+    ("persistent_experts.cuh", include_str!("kernels/persistent_experts.cuh")),
+    ("persistent_input.cuh", include_str!("kernels/persistent_input.cuh")),
+    ("persistent_kv.cuh", include_str!("kernels/persistent_kv.cuh")),
+    ("persistent_phase.cuh", include_str!("kernels/persistent_phase.cuh")),
+    ("persistent_product.cuh", include_str!("kernels/persistent_product.cuh")),
+    ("product.cu", include_str!("kernels/product.cu")),
+    ("product.cuh", include_str!("kernels/product.cuh")),
+    ("product_batch.cu", include_str!("kernels/product_batch.cu")),
+    ("ptx.cuh", include_str!("kernels/ptx.cuh")),
+    ("ready_bits.cuh", include_str!("kernels/ready_bits.cuh")),
+    ("residual_norm_quant.cu", include_str!("kernels/residual_norm_quant.cu")),
+    ("ring.cuh", include_str!("kernels/ring.cuh")),
+    ("route.cuh", include_str!("kernels/route.cuh")),
+    ("rows.cu", include_str!("kernels/rows.cu")),
+    ("rows.cuh", include_str!("kernels/rows.cuh")),
+    ("shortlist.cu", include_str!("kernels/shortlist.cu")),
+    ("supers.cuh", include_str!("kernels/supers.cuh")),
+    ("tagged.cuh", include_str!("kernels/tagged.cuh")),
+    ("units.cuh", include_str!("kernels/units.cuh")),
+];
 
 /// One kernel source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +61,7 @@ pub enum Source {
     /// Matrix times one row.
     Product,
     /// Matrix times several rows.
-    Several,
+    ProductBatch,
     /// Matrix of floats times one or several rows.
     Floats,
     /// Attention of single rows.
@@ -58,96 +73,82 @@ pub enum Source {
     /// Matrix times many rows.
     Gemm,
     /// The same from packed weights, and many rows through experts.
-    Packed,
+    GemmPacked,
     /// Attention of many rows.
     Flash,
     /// A whole step of one row; compute capability 9.0 and up.
-    Token,
+    DecodePersistent,
 }
 
 impl Source {
     /// All of them.
     pub const ALL: [Source; 10] = [
         Source::Product,
-        Source::Several,
+        Source::ProductBatch,
         Source::Floats,
         Source::Attention,
         Source::Heads,
         Source::Rows,
         Source::Gemm,
-        Source::Packed,
+        Source::GemmPacked,
         Source::Flash,
-        Source::Token,
+        Source::DecodePersistent,
     ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Source::Product => "product",
-            Source::Several => "several",
+            Source::ProductBatch => "product_batch",
             Source::Floats => "floats",
             Source::Attention => "attention",
             Source::Heads => "heads",
             Source::Rows => "rows",
             Source::Gemm => "gemm",
-            Source::Packed => "packed",
+            Source::GemmPacked => "gemm_packed",
             Source::Flash => "flash",
-            Source::Token => "token",
+            Source::DecodePersistent => "decode_persistent",
         }
     }
 
-    fn parts(self) -> &'static [&'static str] {
+    /// The files with its kernels.
+    fn files(self) -> &'static [&'static str] {
         match self {
-            Source::Product => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/product.cu")],
-            Source::Several => &[PTX, COMMON, FORMATS, PRODUCT, UNITS, SUPERS, SEVERAL, ROUTE, EXPERTS, SETTLE],
-            Source::Floats => &[PTX, COMMON, FORMATS, PRODUCT, include_str!("kernels/floats.cu")],
-            Source::Attention => &[
-                PTX,
-                COMMON,
-                HEADS,
-                KEPT,
-                ATTENTION,
-                include_str!("kernels/attention.cu"),
-                include_str!("kernels/attention_rows.cu"),
-            ],
-            Source::Heads => &[PTX, COMMON, HEADS, include_str!("kernels/heads.cu")],
-            Source::Rows => {
-                &[PTX, COMMON, FORMATS, ROWS, include_str!("kernels/rows.cu"), include_str!("kernels/narrow.cu")]
+            Source::Product => &["product.cu"],
+            Source::ProductBatch => &["product_batch.cu", "experts.cu", "residual_norm_quant.cu"],
+            Source::Floats => &["floats.cu"],
+            Source::Attention => &["attention.cu", "attention_rows.cu"],
+            Source::Heads => &["heads.cu"],
+            Source::Rows => &["rows.cu", "shortlist.cu"],
+            Source::Gemm => &["gemm.cu"],
+            Source::GemmPacked => &["gemm_packed.cu", "gemm_packed_256.cu", "expert_rows.cu"],
+            Source::Flash => &["flash.cu"],
+            Source::DecodePersistent => &["decode_persistent.cu"],
+        }
+    }
+
+    /// Its whole text: each file once, after what it includes.
+    fn text(self) -> String {
+        let (mut text, mut included) = (String::new(), Vec::new());
+        self.files().iter().for_each(|name| include(name, &mut text, &mut included));
+        text
+    }
+}
+
+fn include(name: &str, text: &mut String, included: &mut Vec<&'static str>) {
+    let &(name, file) = FILES.iter().find(|(file, _)| *file == name).expect("kernels include what is in the list");
+    if included.contains(&name) {
+        return;
+    }
+    included.push(name);
+    for line in file.lines() {
+        let other = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+        match other.filter(|other| other.contains(".cu")) {
+            Some(other) => include(other, text, included),
+            None => {
+                text.push_str(line);
+                text.push('\n');
             }
-            Source::Gemm => &[PTX, COMMON, FORMATS, GEMM, include_str!("kernels/gemm.cu")],
-            Source::Packed => &[
-                PTX,
-                COMMON,
-                FORMATS,
-                GEMM,
-                include_str!("kernels/packed.cu"),
-                include_str!("kernels/wide.cu"),
-                ROUTE,
-                include_str!("kernels/visits.cu"),
-            ],
-            Source::Flash => &[PTX, COMMON, HEADS, include_str!("kernels/flash.cu")],
-            Source::Token => &[
-                PTX,
-                COMMON,
-                FORMATS,
-                PRODUCT,
-                HEADS,
-                KEPT,
-                ATTENTION,
-                ROWS,
-                ROUTE,
-                HANDED,
-                TAGGED,
-                TOKEN_PHASE,
-                RING,
-                TOKEN_INPUT,
-                TOKEN_CHUNK,
-                TOKEN_PRODUCT,
-                TOKEN_EXPERTS,
-                TOKEN_CACHE,
-                TOKEN_ATTENTION,
-                TOKEN,
-            ],
         }
     }
 }
@@ -193,17 +194,17 @@ fn open_for_good(path: &Path) {
 /// Machine code of a source for an architecture, with preprocessor definitions such as `HEAD=128`.
 pub fn compile(source: Source, definitions: &[String], architecture: &str) -> Result<Vec<u8>, Error> {
     let (major, minor) = nvrtc_version()?;
-    let text = source.parts().concat();
+    let text = source.text();
     let options = options(definitions, architecture);
     let mut hash = Sha256::new();
     hash.update(format!("{major}.{minor}\n{}\n{text}", options.join("\n")));
     let name = format!("{}-{architecture}-{}.cubin", source.name(), hex(&hash.finalize()[..12]));
-    let kept = directory().map(|directory| directory.join(name));
-    if let Some(bytes) = kept.as_ref().and_then(|path| std::fs::read(path).ok()).filter(|bytes| !bytes.is_empty()) {
+    let held = directory().map(|directory| directory.join(name));
+    if let Some(bytes) = held.as_ref().and_then(|path| std::fs::read(path).ok()).filter(|bytes| !bytes.is_empty()) {
         return Ok(bytes);
     }
     let bytes = compile_now(source, &text, &options, architecture)?;
-    if let Some(path) = kept {
+    if let Some(path) = held {
         keep(&path, &bytes).map_err(|error| Error::Cache { path, source: error })?;
     }
     Ok(bytes)
@@ -230,33 +231,33 @@ fn compile_now(source: Source, text: &str, options: &[String], architecture: &st
     let options: Vec<CString> = options.iter().map(|option| c(option)).collect();
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let fail = |log: String| Error::Compile { name: source.name(), architecture: architecture.to_owned(), log };
-    let mut program = std::ptr::null_mut();
+    let mut persistent = std::ptr::null_mut();
     let (none, no_names) = (std::ptr::null(), std::ptr::null());
     // SAFETY: all strings end with a zero and live through the calls; buffers have the sizes the compiler asked for.
     unsafe {
-        let made = sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, no_names);
+        let made = sys::nvrtcCreateProgram(&mut persistent, text.as_ptr(), name.as_ptr(), 0, none, no_names);
         if made != sys::nvrtcResult::NVRTC_SUCCESS {
             return Err(fail(format!("{made:?}")));
         }
-        let result = sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr());
+        let result = sys::nvrtcCompileProgram(persistent, pointers.len() as i32, pointers.as_ptr());
         let mut size = 0;
         let output = if result == sys::nvrtcResult::NVRTC_SUCCESS {
-            sys::nvrtcGetCUBINSize(program, &mut size);
+            sys::nvrtcGetCUBINSize(persistent, &mut size);
             let mut bytes = vec![0u8; size];
-            sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast());
+            sys::nvrtcGetCUBIN(persistent, bytes.as_mut_ptr().cast());
             Ok(bytes)
         } else {
-            sys::nvrtcGetProgramLogSize(program, &mut size);
+            sys::nvrtcGetProgramLogSize(persistent, &mut size);
             let mut log = vec![0u8; size];
-            sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast());
+            sys::nvrtcGetProgramLog(persistent, log.as_mut_ptr().cast());
             Err(fail(String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()))
         };
-        sys::nvrtcDestroyProgram(&mut program);
+        sys::nvrtcDestroyProgram(&mut persistent);
         output
     }
 }
 
-/// Where compiled kernels are kept: the user's cache directory. Without a home they are compiled every time.
+/// Where compiled kernels are cached: the user's cache directory. Without a home they are compiled every time.
 fn directory() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
@@ -270,12 +271,12 @@ fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let partial = path.with_extension(format!("{}.part", std::process::id()));
     std::fs::write(&partial, bytes)?;
     std::fs::rename(&partial, path)?;
-    let mut kept: Vec<_> = std::fs::read_dir(directory)?
+    let mut held: Vec<_> = std::fs::read_dir(directory)?
         .filter_map(|entry| entry.ok())
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
-    kept.sort();
-    for (_, old) in kept.iter().take(kept.len().saturating_sub(KEPT_MAX)) {
+    held.sort();
+    for (_, old) in held.iter().take(held.len().saturating_sub(KEPT_MAX)) {
         // Another process may have removed it already.
         let _ = std::fs::remove_file(old);
     }

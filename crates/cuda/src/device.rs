@@ -145,15 +145,15 @@ impl Device {
             numAttrs: count,
         };
         let mut pointers = [std::ptr::from_ref(params).cast_mut().cast::<c_void>()];
-        if let Some(kept) = self.recording().as_mut() {
-            kept.extend(arguments.kept);
+        if let Some(held) = self.recording().as_mut() {
+            held.extend(arguments.held);
         }
         // SAFETY: the function belongs to a module of this context and takes one parameter of P's layout, which its
         // wrapper vouches for; every address in it comes from `Arguments`, whose slices are alive and large enough as
         // the wrapper checked. The driver copies the parameter before it returns.
         let result =
-            unsafe { sys::cuLaunchKernelEx(&config, call.function.0, pointers.as_mut_ptr(), std::ptr::null_mut()) };
-        check(call.name, result)
+            unsafe { sys::cuLaunchKernelEx(&config, call.function.raw, pointers.as_mut_ptr(), std::ptr::null_mut()) };
+        check(call.function.name, result)
     }
 
     pub(crate) fn recording(&self) -> std::sync::MutexGuard<'_, Option<Vec<Arc<dyn Keep>>>> {
@@ -163,7 +163,6 @@ impl Device {
 
 /// How a kernel is launched.
 pub(crate) struct Call<'a> {
-    pub name: &'static str,
     pub function: &'a Function,
     pub grid: (u32, u32, u32),
     pub threads: u32,
@@ -184,7 +183,11 @@ pub(crate) enum Start {
 
 /// A kernel of a loaded module. Modules stay loaded until the process ends: there are a handful.
 #[derive(Clone, Copy)]
-pub(crate) struct Function(pub sys::CUfunction);
+pub(crate) struct Function {
+    pub raw: sys::CUfunction,
+    /// For messages.
+    pub name: &'static str,
+}
 // SAFETY: a handle that any thread may use.
 unsafe impl Send for Function {}
 // SAFETY: as above.

@@ -53,8 +53,8 @@ pub enum Error {
         /// MiB free.
         free: usize,
     },
-    /// The compiled kernels cannot be kept.
-    #[error("compiled kernels cannot be kept in {}: {source}", path.display())]
+    /// The compiled kernels cannot be cached.
+    #[error("compiled kernels cannot be held in {}: {source}", path.display())]
     Cache {
         /// Where.
         path: PathBuf,

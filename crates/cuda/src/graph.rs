@@ -14,7 +14,7 @@ pub struct Graph {
     device: Device,
     executable: sys::CUgraphExec,
     /// What the kernels read and write; it must live as long as they may run.
-    _kept: Vec<Arc<dyn Keep>>,
+    _held: Vec<Arc<dyn Keep>>,
 }
 
 // SAFETY: a handle that any thread may use, one at a time.
@@ -33,7 +33,7 @@ impl Graph {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the pointer is to a live handle. Ending must happen even when the work failed.
         let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream, &mut graph) });
-        let kept = device.recording().take().unwrap_or_default();
+        let held = device.recording().take().unwrap_or_default();
         worked?;
         ended?;
         let mut executable = std::ptr::null_mut();
@@ -44,7 +44,7 @@ impl Graph {
             made
         };
         check("cuGraphInstantiate", made)?;
-        Ok(Graph { device: device.clone(), executable, _kept: kept })
+        Ok(Graph { device: device.clone(), executable, _held: held })
     }
 
     /// Runs it after everything asked for before.

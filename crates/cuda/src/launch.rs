@@ -3,38 +3,37 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod attention;
+mod expert_rows;
 mod experts;
 mod floats;
 mod job;
 mod mixture;
-mod narrow;
+mod modules;
 mod options;
+mod persistent;
 mod phase;
+mod product_batch;
 mod products;
-mod program;
 mod prompts;
-mod script;
-mod several;
-mod visits;
+mod recorder;
+mod shortlist;
 
 use crate::arguments::*;
 use crate::blocks::*;
-use crate::compile::{Source, architecture_option, compile, watched};
-use crate::device::{Call, Device, Function, Start, check};
+use crate::compile::{Source, watched};
+use crate::device::{Call, Device, Function, Start};
 use crate::error::Error;
 use crate::memory::{Buffer, Matrix, Slice};
 use crate::pack;
-use cudarc::driver::sys;
-use std::ffi::{CString, c_void};
-use std::sync::{Mutex, PoisonError};
 
-pub use narrow::NARROW_HEAD;
+pub use expert_rows::visit_tiles;
+use modules::{Module, Modules};
 use options::HEAD_MAX;
 pub use options::{KernelsOptions, SPLITS};
-pub use program::{Program, READINGS};
-use script::Script;
-pub use several::quantised_bytes;
-pub use visits::visit_tiles;
+pub use persistent::{PersistentStep, READINGS};
+pub use product_batch::quantised_bytes;
+pub use recorder::{Recorder, RowStep};
+pub use shortlist::SHORTLIST_HEAD;
 
 /// Most rows of one [`Kernels::pick`].
 pub const PICK_ROWS_MAX: usize = 32;
@@ -47,7 +46,7 @@ pub struct Kernels {
     options: KernelsOptions,
     products: products::Products,
     /// By number of tiles.
-    several: Vec<several::Several>,
+    product_batch: Vec<product_batch::ProductBatch>,
     experts: experts::Experts,
     /// Where some matrices are of floats.
     floats: Option<floats::Floats>,
@@ -56,17 +55,15 @@ pub struct Kernels {
     store_heads: Function,
     embed: Function,
     pick: Function,
-    narrow: narrow::Narrow,
+    shortlist_kernels: shortlist::ShortlistKernels,
     norm_half: Function,
     random: Function,
     expand: Function,
     gemm: Function,
-    packed: Vec<prompts::PackedKernel>,
-    visits: visits::Visits,
+    gemm_packed_kernels: Vec<prompts::GemmPackedKernel>,
+    expert_rows_kernels: expert_rows::ExpertRows,
     flash: Function,
-    token: Option<program::TokenKernel>,
-    /// While a program is written: what was asked for, instead of being launched.
-    script: Mutex<Option<Script>>,
+    persistent: Option<persistent::PersistentKernel>,
 }
 
 impl Kernels {
@@ -78,57 +75,40 @@ impl Kernels {
         if let Some(format) = options.formats.iter().find(|&&format| !pack::is_supported(format)) {
             return Err(Error::Unsupported(format!("a matrix in {}", format.name())));
         }
-        let several = several::TILES.map(|tiles| (Source::Several, tiles));
         let with_floats = options.formats.iter().any(|&format| pack::is_float(format));
-        let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= program::SHARED_BYTES;
+        let whole = device.facts().capability.0 >= 9 && device.facts().shared_bytes >= persistent::SHARED_BYTES;
         let whole = whole && !with_floats && !watched();
-        let others = Source::ALL.into_iter().filter(|&source| source != Source::Several).map(|source| (source, 0));
-        let others = others.filter(|&(source, _)| whole || source != Source::Token);
-        let others = others.filter(|&(source, _)| with_floats || source != Source::Floats);
-        let wanted: Vec<(Source, usize)> = several.into_iter().chain(others).collect();
-        let architecture = architecture_option(device.facts().capability);
-        let compiled = std::thread::scope(|scope| {
-            let (options, architecture) = (&options, &architecture);
-            let start = |(source, tiles): &(Source, usize)| {
-                let (source, definitions) = (*source, options.definitions(*source, *tiles));
-                scope.spawn(move || compile(source, &definitions, architecture))
-            };
-            let threads: Vec<_> = wanted.iter().map(start).collect();
-            threads.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect::<Vec<_>>()
-        });
-        let mut modules = compiled.into_iter().map(|bytes| Module::load(device, &bytes?));
-        let mut next = || modules.next().expect("one module for each that was wanted");
-        let modules_of_several = several::TILES.iter().map(|_| next()).collect::<Result<Vec<_>, Error>>()?;
-        let several = several::TILES.iter().zip(&modules_of_several);
-        let several = several.map(|(&tiles, module)| several::Several::new(device, tiles, module));
-        let several = several.collect::<Result<_, Error>>()?;
-        let experts = experts::Experts::new(device, &modules_of_several[0])?;
-        let products = products::Products::new(device, &next()?)?;
-        let floats = if with_floats { Some(floats::Floats::new(device, &next()?)?) } else { None };
-        let (attention, heads, rows) = (next()?, next()?, next()?);
-        let (gemm, packed, flash) = (next()?, next()?, next()?);
-        let token = if whole { Some(program::TokenKernel::new(device, &next()?, &options)?) } else { None };
+        let is_wanted = |&source: &Source| match source {
+            Source::DecodePersistent => whole,
+            Source::Floats => with_floats,
+            _ => true,
+        };
+        let modules = Modules::load(device, &options, Source::ALL.into_iter().filter(is_wanted))?;
+        let batch = |tiles| product_batch::ProductBatch::new(device, tiles, modules.for_tiles(tiles));
+        let [attention, heads, rows] =
+            [Source::Attention, Source::Heads, Source::Rows].map(|source| modules.of(source));
+        let [gemm, packed, flash] = [Source::Gemm, Source::GemmPacked, Source::Flash].map(|source| modules.of(source));
+        let persistent = || persistent::PersistentKernel::new(device, modules.of(Source::DecodePersistent), &options);
         let plain = |module: &Module, name| module.function(device, name, false);
         Ok(Kernels {
-            products,
-            several,
-            experts,
-            floats,
+            products: products::Products::new(device, modules.of(Source::Product))?,
+            product_batch: product_batch::TILES.into_iter().map(batch).collect::<Result<_, Error>>()?,
+            experts: experts::Experts::new(device, modules.for_tiles(1))?,
+            floats: with_floats.then(|| floats::Floats::new(device, modules.of(Source::Floats))).transpose()?,
             attention: attention.function(device, "attention", true)?,
             attention_rows: attention.function(device, "attention_rows", true)?,
-            store_heads: plain(&heads, "store_heads")?,
-            embed: plain(&rows, "embed")?,
-            pick: plain(&rows, "pick")?,
-            narrow: narrow::Narrow::new(device, &rows)?,
-            norm_half: plain(&rows, "norm_half")?,
-            random: plain(&rows, "random_weights")?,
-            expand: plain(&gemm, "expand")?,
+            store_heads: plain(heads, "store_heads")?,
+            embed: plain(rows, "embed")?,
+            pick: plain(rows, "pick")?,
+            shortlist_kernels: shortlist::ShortlistKernels::new(device, rows)?,
+            norm_half: plain(rows, "norm_half")?,
+            random: plain(rows, "random_weights")?,
+            expand: plain(gemm, "expand")?,
             gemm: gemm.function(device, "gemm", true)?,
-            packed: prompts::PackedKernel::all(device, &packed, &options)?,
-            visits: visits::Visits::new(device, &packed)?,
+            gemm_packed_kernels: prompts::GemmPackedKernel::all(device, packed, &options)?,
+            expert_rows_kernels: expert_rows::ExpertRows::new(device, packed)?,
             flash: flash.function(device, "flash", true)?,
-            token,
-            script: Mutex::new(None),
+            persistent: whole.then(persistent).transpose()?,
             device: device.clone(),
             options,
         })
@@ -142,11 +122,16 @@ impl Kernels {
         let heads_block = self.heads_block(&mut a, &call.heads, call.rows);
         let params = StoreBlock { heads: heads_block, queries: a.optional(call.queries) };
         let grid = (call.rows as u32, (heads + 2 * kv_heads).div_ceil(4) as u32, 1);
-        self.launch("store_heads", &self.store_heads, grid, 128, 0, a, &params)
+        self.launch(&self.store_heads, grid, 128, 0, a, &params)
     }
 
     /// Embeddings of tokens. A token outside the table is the caller's mistake and reads memory it should not.
     pub fn embed(&self, call: &EmbedCall<'_>) -> Result<(), Error> {
+        let (params, a) = self.embed_block(call);
+        self.launch(&self.embed, (call.tokens.len as u32, 1, 1), 128, 0, a, &params)
+    }
+
+    fn embed_block(&self, call: &EmbedCall<'_>) -> (EmbedBlock, Arguments) {
         let (table, rows) = (call.table, call.tokens.len);
         assert!(call.output.len >= rows * table.columns, "room for the output");
         self.has(table);
@@ -160,14 +145,16 @@ impl Kernels {
             supers: pack::supers(table.columns) as u32,
             padding: 0,
         };
-        if let Some(script) = self.script().as_mut() {
-            return script.embed(params, a);
-        }
-        self.launch("embed", &self.embed, (rows as u32, 1, 1), 128, 0, a, &params)
+        (params, a)
     }
 
     /// The most likely token of each row, into the mailbox and perhaps into the next step.
     pub fn pick(&self, call: &PickCall<'_>) -> Result<(), Error> {
+        let (params, a) = self.pick_block(call);
+        self.launch(&self.pick, (call.rows as u32, 1, 1), 256, 0, a, &params)
+    }
+
+    fn pick_block(&self, call: &PickCall<'_>) -> (PickBlock, Arguments) {
         let (rows, blocks) = (call.rows, self.product_blocks(call.vocab));
         assert!(rows <= PICK_ROWS_MAX && call.mailbox.len() >= PICK_RING * PICK_ROWS_MAX, "rows fit the mailbox");
         assert!(call.candidates.len >= rows * blocks && call.tickets.len >= rows, "candidates of every row");
@@ -182,10 +169,7 @@ impl Kernels {
             blocks: blocks as u32,
             padding: 0,
         };
-        if let Some(script) = self.script().as_mut() {
-            return script.pick(params, a);
-        }
-        self.launch("pick", &self.pick, (rows as u32, 1, 1), 256, 0, a, &params)
+        (params, a)
     }
 
     /// Fills a matrix with random weights of a sensible size.
@@ -199,14 +183,14 @@ impl Kernels {
             format: matrix.format.file_id(),
             seed,
         };
-        self.launch("random_weights", &self.random, (1024, 1, 1), 256, 0, a, &params)
+        self.launch_with(Start::Plain, &self.random, (1024, 1, 1), 256, 0, a, &params)
     }
 
     fn heads_block(&self, a: &mut Arguments, call: &HeadsCall<'_>, rows: usize) -> HeadsBlock {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
         let layer_bytes = self.options.layer_bytes();
         assert!(call.rows.len >= rows * (heads + 2 * kv_heads) * head, "every row has its heads");
-        assert!(call.positions.len >= rows && call.sequences.len >= rows, "every row has its place");
+        assert!(call.positions.len >= rows && call.sequences.len >= rows, "every row has its slot");
         assert!((call.layer + 1) * layer_bytes <= call.block_bytes, "the layer is inside a block");
         let norm = |norm: Option<&Buffer<f32>>| norm.is_none_or(|norm| norm.len() == head);
         assert!(norm(call.q_norm) && norm(call.k_norm) && call.dimensions <= head, "norms and rotation fit a head");
@@ -236,10 +220,9 @@ impl Kernels {
         assert!(self.options.formats.contains(&matrix.format), "kernels were compiled for {}", matrix.format.name());
     }
 
-    #[allow(clippy::too_many_arguments, reason = "they are the parts of a launch")]
+    /// Launches a kernel that may start while the one before ends, and waits by itself.
     fn launch<P>(
         &self,
-        name: &'static str,
         function: &Function,
         grid: (u32, u32, u32),
         threads: u32,
@@ -247,55 +230,21 @@ impl Kernels {
         arguments: Arguments,
         params: &P,
     ) -> Result<(), Error> {
-        if self.script().is_some() {
-            return Err(Error::Unsupported(format!("`{name}` in a program")));
-        }
-        let start = match name {
-            "random_weights" => Start::Plain,
-            "settle" => Start::Clusters(grid.0),
-            _ => Start::Early,
-        };
-        self.device.launch(Call { name, function, grid, threads, shared_bytes, start }, arguments, params)
+        self.launch_with(Start::Early, function, grid, threads, shared_bytes, arguments, params)
     }
 
-    fn script(&self) -> std::sync::MutexGuard<'_, Option<Script>> {
-        self.script.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Loaded machine code. It stays loaded: a process loads a handful.
-struct Module(sys::CUmodule);
-
-impl Module {
-    fn load(device: &Device, bytes: &[u8]) -> Result<Module, Error> {
-        device.inner.bind()?;
-        let mut module = std::ptr::null_mut();
-        // SAFETY: the bytes are machine code made by the compiler, and live through the call.
-        check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut module, bytes.as_ptr().cast::<c_void>()) })?;
-        Ok(Module(module))
-    }
-
-    /// A kernel by name; `much` when it asks for more shared memory at launch than kernels usually may.
-    fn function(&self, device: &Device, name: &str, much: bool) -> Result<Function, Error> {
-        self.function_with(name, if much { device.facts().shared_bytes } else { 0 })
-    }
-
-    /// A kernel by name that may ask for this much shared memory at launch; 0 is what kernels usually may.
-    fn function_with(&self, name: &str, shared_bytes: usize) -> Result<Function, Error> {
-        let name = CString::new(name).expect("names of kernels have no zero bytes");
-        let mut function = std::ptr::null_mut();
-        // SAFETY: the module is loaded and the name ends with a zero.
-        check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut function, self.0, name.as_ptr()) })?;
-        use sys::CUfunction_attribute as A;
-        // All kernels ask for the same split between cache and shared memory: a multiprocessor cannot run two kernels
-        // with different splits side by side, and dependent kernels are meant to overlap.
-        let split = (A::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
-        let most = (A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32);
-        for (attribute, value) in [Some(split), (shared_bytes > 0).then_some(most)].into_iter().flatten() {
-            // SAFETY: the function was just found.
-            check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(function, attribute, value) })?;
-        }
-        Ok(Function(function))
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of a launch")]
+    fn launch_with<P>(
+        &self,
+        start: Start,
+        function: &Function,
+        grid: (u32, u32, u32),
+        threads: u32,
+        shared_bytes: usize,
+        arguments: Arguments,
+        params: &P,
+    ) -> Result<(), Error> {
+        self.device.launch(Call { function, grid, threads, shared_bytes, start }, arguments, params)
     }
 }
 

@@ -5,7 +5,7 @@
 //! packed by [`pack`] into the layout the kernels read.
 //!
 //! Nothing is needed at build time. The driver and NVRTC are opened when a [`Device`] is first asked for, kernels are
-//! compiled for the card that is present and kept on disk. Whatever is missing is an [`Error`] that names it.
+//! compiled for the card that is present and cached on disk. Whatever is missing is an [`Error`] that names it.
 //!
 //! This crate stays below models, files of weights, requests and text.
 #![allow(unsafe_code)] // The driver's interface and launches: every block says why it holds.
@@ -22,16 +22,16 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AddPartsCall, AttentionCall, EmbedCall, ExpandCall, ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput,
-    HeadsCall, MixtureCall, NarrowCall, NormCall, PackedCall, PackedThen, Part, Partial, PickCall, ProductCall,
-    QueryTile, RouteCall, Rows, SettleCall, SeveralCall, StoreCall, Then, VisitsCall,
+    AddPartsCall, AttentionCall, EmbedCall, ExpandCall, ExpertRowsCall, ExpertsCall, FlashCall, FloatsCall, GemmCall,
+    GemmOutput, GemmPackedCall, GemmPackedThen, HeadsCall, MixtureCall, NormCall, Part, Partial, PickCall,
+    ProductBatchCall, ProductCall, QueryTile, ResidualNormQuantCall, RouteCall, Rows, ShortlistCall, StoreCall, Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};
 pub use error::Error;
 pub use graph::Graph;
 pub use launch::{
-    Kernels, KernelsOptions, NARROW_HEAD, PICK_RING, PICK_ROWS_MAX, Program, READINGS, SPLITS, quantised_bytes,
-    visit_tiles,
+    Kernels, KernelsOptions, PICK_RING, PICK_ROWS_MAX, PersistentStep, READINGS, Recorder, RowStep, SHORTLIST_HEAD,
+    SPLITS, quantised_bytes, visit_tiles,
 };
 pub use memory::{Buffer, Mailbox, Matrix, Pinned, Slice};

@@ -200,7 +200,7 @@ impl<T: Plain> Pinned<T> {
         Ok(Pinned { device: device.clone(), values: values.cast(), len })
     }
 
-    /// The values. They must not be changed while a copy from them is under way: callers wait for the step first.
+    /// The values. They must not be changed while a copy from them is in flight: callers wait for the step first.
     pub fn values(&mut self) -> &mut [T] {
         // SAFETY: owned memory of that length, initialised with zeros.
         unsafe { std::slice::from_raw_parts_mut(self.values, self.len) }

@@ -5,9 +5,9 @@
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
 mod attention;
+mod expert_rows;
 mod floats;
-mod narrow;
-mod visits;
+mod shortlist;
 
 use crate::arguments::*;
 use crate::error::Error;
@@ -64,9 +64,9 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
         if outcomes.is_empty() {
             for &format in &quantised {
                 test.products(format, &mut oracle, &mut outcomes)?;
-                test.many(format, &mut outcomes)?;
+                test.prefill(format, &mut outcomes)?;
             }
-            test.several_of_all(&mut outcomes)?;
+            test.product_batch_of_all(&mut outcomes)?;
             test.visits(&mut outcomes)?;
             test.picks(&mut outcomes)?;
             test.shortlists(&mut outcomes)?;
@@ -78,7 +78,7 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
     let test = Test::new(device, &floats, HEADS, false, cases)?;
     for &format in &floats {
         test.floats(format, &mut oracle, &mut outcomes)?;
-        test.many(format, &mut outcomes)?;
+        test.prefill(format, &mut outcomes)?;
     }
     Ok(outcomes)
 }
@@ -86,7 +86,7 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
 /// Only the products of several rows, which must equal those of one row bit for bit.
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
-    Test::new(device, &formats().1, HEADS, false, Cases::All)?.several_of_all(&mut outcomes)?;
+    Test::new(device, &formats().1, HEADS, false, Cases::All)?.product_batch_of_all(&mut outcomes)?;
     Ok(outcomes)
 }
 
@@ -169,25 +169,30 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    fn several_of_all(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    fn product_batch_of_all(&self, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         for &format in &self.options.formats {
             // One slice per super-block; then, with many rows over long columns, one slice in all.
-            self.several(format, (512, 768), outcomes)?;
+            self.product_batch(format, (512, 768), outcomes)?;
             if self.cases == Cases::All {
-                let many = self.options.multiprocessors * MANY_ROWS;
-                self.several(format, (many, 2560), outcomes)?;
+                let prefill = self.options.multiprocessors * MANY_ROWS;
+                self.product_batch(format, (prefill, 2560), outcomes)?;
             }
             // Rows that end within a super-block, as the smallest models have them.
             if format.block_elements() == 32 {
-                self.several(format, (512, 576), outcomes)?;
-                self.several(format, (512, 896), outcomes)?;
+                self.product_batch(format, (512, 576), outcomes)?;
+                self.product_batch(format, (512, 896), outcomes)?;
             }
         }
         Ok(())
     }
 
     /// Products of several rows, bit for bit as those of one row: logits, then gate, up and down with the residual between.
-    fn several(&self, format: Format, (wide, width): (usize, usize), outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    fn product_batch(
+        &self,
+        format: Format,
+        (wide, width): (usize, usize),
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Error> {
         let (device, kernels) = (self.device, &self.kernels);
         let make = |rows, columns, seed| -> Result<Matrix, Error> {
             let matrix = Matrix::zeroed(device, Shape { format, rows, columns })?;
@@ -208,21 +213,21 @@ impl<'a> Test<'a> {
             (Cases::Small, _) => &[2],
         };
         for &rows in rows {
-            let place = |len: usize| Buffer::new(device, &vec![f32::NAN; len]);
+            let slot = |len: usize| Buffer::new(device, &vec![f32::NAN; len]);
             let x = floats(5, rows * width);
             let (x_one, x_all) = (Buffer::new(device, &x)?, Buffer::new(device, &x)?);
-            let (one, all) = (place(rows * wide)?, place(rows * wide)?);
+            let (one, all) = (slot(rows * wide)?, slot(rows * wide)?);
             let (best_one, best_all) = (
                 Buffer::zeroed(device, 32 * kernels.candidates(wide))?,
                 Buffer::zeroed(device, 32 * kernels.candidates(wide))?,
             );
             let mut check = |what: &str, one: &Buffer<f32>, all: &Buffer<f32>| -> Result<(), Error> {
-                let name = format!("several {what} {format:?} {wide} x {width}, {rows} rows");
+                let name = format!("product_batch {what} {format:?} {wide} x {width}, {rows} rows");
                 outcomes.push(Outcome { name, error: different(one, all)? as f32, bound: 0.0 });
                 Ok(())
             };
-            let settle = |partial| {
-                kernels.settle(&SettleCall {
+            let residual_norm_quant = |partial| {
+                kernels.residual_norm_quant(&ResidualNormQuantCall {
                     x: x_all.all(),
                     rows,
                     partial,
@@ -246,30 +251,35 @@ impl<'a> Test<'a> {
                     then,
                 })
             };
-            let several = |parts: &[Part<'_>], input: Rows<'_>, output: &Buffer<f32>, stride, then| {
-                kernels.several(&SeveralCall { parts, rows, input, output: output.all(), stride, then })
+            let product_batch = |parts: &[Part<'_>], input: Rows<'_>, output: &Buffer<f32>, stride, then| {
+                kernels.product_batch(&ProductBatchCall { parts, rows, input, output: output.all(), stride, then })
             };
-            let settled = Rows::Settled(quantised.all());
+            let quantised = Rows::Quantised(quantised.all());
             product(&parts, &x_one, Some((&norm, 1e-6)), &one, wide, Then::Logits(best_one.all()))?;
-            settle(None)?;
-            several(&parts, settled, &all, wide, Then::Logits(best_all.all()))?;
+            residual_norm_quant(None)?;
+            product_batch(&parts, quantised, &all, wide, Then::Logits(best_all.all()))?;
             check("logits", &one, &all)?;
             product(&parts, &x_one, Some((&norm, 1e-6)), &one, wide, Then::Gate(&up))?;
-            several(&parts, settled, &all, wide, Then::Gate(&up))?;
+            product_batch(&parts, quantised, &all, wide, Then::Gate(&up))?;
             check("gate", &one, &all)?;
             let parts = [Part { matrix: &down, bias: Some(bias.all()), output: 0 }];
             let input = Buffer::new(device, &floats(8, rows * deep))?;
             product(&parts, &input, None, &x_one, width, Then::Add)?;
-            let sums = place(pack::supers(deep) * rows * width)?;
-            several(&[Part { bias: None, ..parts[0] }], Rows::Plain(input.all()), &sums, width, Then::Add)?;
-            settle(Some(Partial { sums: sums.all(), columns: deep, bias: Some(bias.all()), visits: None }))?;
+            let sums = slot(pack::supers(deep) * rows * width)?;
+            product_batch(&[Part { bias: None, ..parts[0] }], Rows::Plain(input.all()), &sums, width, Then::Add)?;
+            residual_norm_quant(Some(Partial {
+                sums: sums.all(),
+                columns: deep,
+                bias: Some(bias.all()),
+                visits: None,
+            }))?;
             check("down", &x_one, &x_all)?;
         }
         Ok(())
     }
 
     /// Expanding a matrix and the half-precision product, against plain sums.
-    fn many(&self, format: Format, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    fn prefill(&self, format: Format, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let (m, n, k) = (540, 200, if format.block_elements() == 32 { 576 } else { 512 });
         let shape = Shape { format, rows: n, columns: k };
         let source = random_weights(shape, 3);

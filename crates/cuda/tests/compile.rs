@@ -87,18 +87,18 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
     let shapes = [(128, 12, 2), (128, 28, 4), (64, 14, 2), (64, 9, 3), (80, 4, 4)];
     // What takes longest comes first, so that nobody waits for it at the end. A mixture of experts has eight queries for a KV head.
     let mut wanted = vec![
-        of_kv(Source::Token, &mix, 1, (128, 32, 4), true, "sm_90a"),
-        of(Source::Token, &mix, 1, (128, 32, 4), "sm_90a"),
-        of_kv(Source::Token, &mix, 1, shapes[0], true, "sm_90a"),
-        of(Source::Token, &mix, 1, shapes[0], "sm_90a"),
-        of(Source::Token, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
-        of(Source::Packed, &all, 0, shapes[0], "sm_90a"),
-        of(Source::Several, &all, 2, shapes[0], "sm_80"),
-        of(Source::Packed, &mix, 0, shapes[0], "sm_80"),
+        of_kv(Source::DecodePersistent, &mix, 1, (128, 32, 4), true, "sm_90a"),
+        of(Source::DecodePersistent, &mix, 1, (128, 32, 4), "sm_90a"),
+        of_kv(Source::DecodePersistent, &mix, 1, shapes[0], true, "sm_90a"),
+        of(Source::DecodePersistent, &mix, 1, shapes[0], "sm_90a"),
+        of(Source::DecodePersistent, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
+        of(Source::GemmPacked, &all, 0, shapes[0], "sm_90a"),
+        of(Source::ProductBatch, &all, 2, shapes[0], "sm_80"),
+        of(Source::GemmPacked, &mix, 0, shapes[0], "sm_80"),
     ];
     let attending = [Source::Attention, Source::Heads, Source::Flash];
     for architecture in ["sm_80", "sm_90a"] {
-        wanted.extend([1, 2, 3, 4].map(|tiles| of(Source::Several, &mix, tiles, shapes[0], architecture)));
+        wanted.extend([1, 2, 3, 4].map(|tiles| of(Source::ProductBatch, &mix, tiles, shapes[0], architecture)));
         let plain = [Source::Product, Source::Floats, Source::Rows, Source::Gemm];
         wanted.extend(plain.map(|source| of(source, &all, 1, shapes[0], architecture)));
         for shape in shapes {

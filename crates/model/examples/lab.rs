@@ -172,7 +172,7 @@ fn edit(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.iter().any(|a| a == "selftest" || a == "several") {
+    if args.iter().any(|a| a == "selftest" || a == "decode_batch") {
         let device = ::cuda::Device::open(0).unwrap();
         println!("{:?} nvrtc {:?}", device.facts(), ::cuda::nvrtc_version());
         let begun = Instant::now();
@@ -185,7 +185,7 @@ fn main() {
         for o in failed.iter().take(40) {
             println!("FAILED {} {:e} > {:e}", o.name, o.error, o.bound);
         }
-        for kind in ["product", "expand", "embed", "few", "many"] {
+        for kind in ["product", "expand", "embed", "decode", "prefill"] {
             let worst = outcomes.iter().filter(|o| o.name.starts_with(kind)).map(|o| o.error).fold(0.0, f32::max);
             println!("worst {kind}: {worst:e}");
         }
@@ -200,7 +200,7 @@ fn main() {
             config: ConfigOptions::default(),
             threads: 16,
             times: args.iter().any(|a| a == "times"),
-            places: args.iter().find_map(|a| a.strip_prefix("places=")).map_or(16, |n| n.parse().unwrap()),
+            placements: args.iter().find_map(|a| a.strip_prefix("places=")).map_or(16, |n| n.parse().unwrap()),
         };
         let mut card = CudaModel::random(config, options).unwrap();
         let gb = card.info().bytes_per_token as f64 / 1e9;

@@ -6,9 +6,9 @@
 //!
 //! Invariant every backend keeps: the logits of a row depend only on the tokens of its own sequence up to that row,
 //! never on how those tokens were cut into steps or on what else was in the batch, bit for bit. Drafting and the prefix
-//! cache are exact because of it. The CUDA backend keeps it for what a sequence says, whatever is read beside it, and among chunks
-//! of a prompt of at most 32 rows and among longer ones. These two it computes in different ways (see `cuda`) that differ in
-//! the last bits: a prompt that was read at once may be answered differently when only its end is new.
+//! cache are exact because of it. The CUDA backend keeps it for what a sequence says, whatever is read beside it, and within
+//! each of three classes of chunks: decoding and at most 32 rows of a prompt, 33 to 512 rows, and more (see `cuda`). Between
+//! classes the last bits differ: a prompt that was read at once may be answered differently when only its end is new.
 
 use kernels::shortlist::{Ask, Shortlist};
 use std::ops::Range;

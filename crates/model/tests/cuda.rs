@@ -105,11 +105,11 @@ fn is_emulated() -> bool {
 }
 
 /// All of them, or on an emulated card the first few.
-fn few<T: Clone>(all: &[T], few: usize) -> Vec<T> {
+fn decode<T: Clone>(all: &[T], decode: usize) -> Vec<T> {
     if is_emulated() {
-        println!("skipped: {} of {} cases, which would take an emulated card too long", all.len() - few, all.len());
+        println!("skipped: {} of {} cases, which would take an emulated card too long", all.len() - decode, all.len());
     }
-    all[..if is_emulated() { few } else { all.len() }].to_vec()
+    all[..if is_emulated() { decode } else { all.len() }].to_vec()
 }
 
 /// Both models of a file, or nothing when there is no card.
@@ -117,7 +117,7 @@ fn load(tiny: &Tiny) -> Option<(CpuModel, CudaModel)> {
     load_with(tiny, KvType::F16, 1)
 }
 
-fn load_with(tiny: &Tiny, kv_type: KvType, places: usize) -> Option<(CpuModel, CudaModel)> {
+fn load_with(tiny: &Tiny, kv_type: KvType, placements: usize) -> Option<(CpuModel, CudaModel)> {
     if let Err(error) = ::cuda::Device::count().and_then(|_| ::cuda::nvrtc_version()) {
         skipped(&format!("there is no card: {error}"));
         return None;
@@ -128,7 +128,7 @@ fn load_with(tiny: &Tiny, kv_type: KvType, places: usize) -> Option<(CpuModel, C
     let (config, kv_tokens) = (ConfigOptions::default(), 4096);
     let kernels = Kernels::best().unwrap();
     let cpu = CpuOptions { threads: 2, kv_tokens, kv_type, config, kernels };
-    let cuda = CudaOptions { card: 0, kv_tokens, kv_type, config, threads: 2, times: false, places };
+    let cuda = CudaOptions { card: 0, kv_tokens, kv_type, config, threads: 2, times: false, placements };
     Some((CpuModel::load(&path, cpu).unwrap(), CudaModel::load(&path, cuda).unwrap()))
 }
 
@@ -161,7 +161,7 @@ fn read_from(model: &mut dyn Backend, tokens: &[u32], mut start: usize, pieces: 
 #[test]
 fn every_architecture_and_format_agrees_with_the_cpu() {
     let prompt = tokens(100);
-    for (architecture, format) in few(&CASES, 4) {
+    for (architecture, format) in decode(&CASES, 4) {
         let Some((mut cpu, mut card)) = load(&Tiny { architecture, format, feed_forward: WIDE, ..Tiny::default() })
         else {
             return;
@@ -228,7 +228,7 @@ fn scaled_positions_agree_with_the_cpu() {
 #[test]
 fn experts_agree_with_the_cpu() {
     let prompt = tokens(600);
-    for format in few(&[Format::Q4_K, Format::Q6_K, Format::Q5_0], 1) {
+    for format in decode(&[Format::Q4_K, Format::Q6_K, Format::Q5_0], 1) {
         let tiny = Tiny { architecture: "qwen3moe", format, ..Tiny::default() };
         let Some((mut cpu, mut card)) = load(&tiny) else { return };
         let expected = read(&mut cpu, &prompt, &[200]);
@@ -270,7 +270,7 @@ fn cutting_steps_through_experts_changes_no_bit() {
 
 #[test]
 fn cutting_steps_changes_no_bit_as_long_as_they_are_computed_the_same_way() {
-    for feed_forward in few(&[WIDE, 512], 1) {
+    for feed_forward in decode(&[WIDE, 512], 1) {
         cutting_changes_no_bit(feed_forward);
     }
 }
@@ -357,7 +357,7 @@ fn sequences_together_give_what_they_give_alone() {
 #[test]
 fn picks_ahead_are_the_best_of_the_logits() {
     let tiny = Tiny { architecture: "qwen2", format: Format::Q4_K, feed_forward: WIDE, ..Tiny::default() };
-    // In the best of three places.
+    // In the best of three placements.
     let Some((_, mut card)) = load_with(&tiny, KvType::F16, 3) else { return };
     let blocks: Vec<u32> = (0..8).rev().collect();
     let best = |row: &[f32]| {

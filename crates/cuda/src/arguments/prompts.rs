@@ -83,7 +83,7 @@ pub enum GemmOutput<'a> {
 }
 
 /// Matrix times many rows, in half precision, from packed weights: the bits of [`ExpandCall`] and [`GemmCall`].
-pub struct PackedCall<'a> {
+pub struct GemmPackedCall<'a> {
     /// One to three matrices of quantised formats over the same input. With visits one: those of all experts, one behind the other.
     pub parts: &'a [Part<'a>],
     /// Input rows, as long as the matrices are wide.
@@ -91,11 +91,11 @@ pub struct PackedCall<'a> {
     /// Number of rows, or of visits.
     pub rows: usize,
     /// What becomes of the sums.
-    pub then: PackedThen<'a>,
+    pub then: GemmPackedThen<'a>,
     /// Where output rows begin, apart from each other.
     pub stride: usize,
     /// Which rows meet which expert.
-    pub visits: Option<&'a VisitsCall<'a>>,
+    pub visits: Option<&'a ExpertRowsCall<'a>>,
     /// Parts that rows are cut into, so that narrow matrices keep a card busy: the output is `[row][part][stride]` then.
     pub cuts: usize,
 }
@@ -116,9 +116,9 @@ pub struct AddPartsCall<'a> {
     pub anew: bool,
 }
 
-/// What becomes of the sums of a [`PackedCall`].
+/// What becomes of the sums of a [`GemmPackedCall`].
 #[derive(Clone, Copy)]
-pub enum PackedThen<'a> {
+pub enum GemmPackedThen<'a> {
     /// They go here. With visits the input stands by places and this by visits.
     Store(Slice<'a, f32>),
     /// They are added to what is here.
@@ -128,10 +128,10 @@ pub enum PackedThen<'a> {
     Gate(&'a Matrix, Slice<'a, u16>),
 }
 
-/// Many rows through experts. Each visits some; a visit is a row's number times `used` and the number among its own, and visits have
+/// Prefill rows through experts. Each visits some; a visit is a row's number times `used` and the number among its own, and visits have
 /// places in the order of experts.
 #[derive(Clone, Copy)]
-pub struct VisitsCall<'a> {
+pub struct ExpertRowsCall<'a> {
     /// Number of rows.
     pub rows: usize,
     /// Number of experts.
@@ -145,7 +145,7 @@ pub struct VisitsCall<'a> {
     /// `[visit]`: its share in the result.
     pub shares: Slice<'a, f32>,
     /// `[place]`: the visit.
-    pub places: Slice<'a, u32>,
+    pub slots: Slice<'a, u32>,
     /// As many as [`crate::visit_tiles`] says.
     pub tiles: Slice<'a, [u32; 4]>,
 }

@@ -1,5 +1,7 @@
 // Attention of single rows as a kernel of its own; see `attention.cuh`.
 
+#include "attention.cuh"
+
 // Queries ready, the row's own key and value in the cache and in `fresh`.
 __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 row, AttentionShared& shared) {
     const Heads& s = p.heads;
@@ -12,9 +14,9 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
             float* staged = shared.staged[warp];
             Turn turn = load_turn(s, position);
             finish_head(s, load_head(rows + (span.part * GROUP + warp) * HEAD), s.q_norm, turn, s.scale, staged);
-            place_query(shared.queries, staged, warp);
+            store_query(shared.queries, staged, warp);
         } else {
-            place_query(shared.queries, 0, warp);
+            store_query(shared.queries, 0, warp);
         }
     } else if (warp < 10 && writes) {
         int side = warp - 8;
@@ -38,7 +40,7 @@ __device__ __forceinline__ bool is_last_of(const Attention& p, u32 row, const Sp
     return is_last;
 }
 
-// The last merges what all have left: THREADS threads with a barrier of their own. A thread has all its elements on their way
+// The last merges what all have left: THREADS threads with a barrier of their own. A thread has all its elements in flight
 // together.
 template <int THREADS>
 __device__ __forceinline__ void

@@ -19,6 +19,8 @@
 // Compiled for HEAD elements per head, GROUP query heads per block and at most SPLITS chunks, no more blocks in all than there
 // are multiprocessors.
 
+#include "kv_load.cuh"
+
 #define ATTENTION_WARPS 16
 #define QUADS 4
 #define CHUNK_MIN (ATTENTION_WARPS * UNIT)
@@ -32,6 +34,7 @@ struct Attention {
     u32 store;             // Write this row's key and value first: only where every row has its own sequence.
     u32 rows;              // Where blocks have several (`attention_rows.cu`).
 };
+MIRRORED(Attention);
 
 // Numbers of the first blocks of a chunk, in shared memory: a load that waits for a load before it costs twice.
 #define NEAR 128
@@ -96,7 +99,7 @@ near_by(const Heads& s, const u32* table, const Near& near, const Span& span, u3
     return cached_in(s, block_at(table, near, span, position), position, side, span.kv_head);
 }
 
-// The row's own key or value, as it is kept; one warp.
+// The row's own key or value, as the cache stores them; one warp.
 __device__ __forceinline__ void keep_fresh(AttentionShared& shared, u32 side, const float* x) {
 #if KV8
     keep_head(shared.fresh[side], shared.fresh_scales + side, x);
@@ -126,12 +129,12 @@ __device__ __forceinline__ void quad_together() {
 
 // Queries times a warp's keys: of each eight positions a lane gets the scores of 2 (lane % 4) and the next. Two sums for each
 // eight, to halve the chain.
-__device__ __forceinline__ void score(const uint4 (*queries)[WARP], const Key (*kept)[KEY_PIECES], const Scales& scales, u32 first,
+__device__ __forceinline__ void score(const uint4 (*queries)[WARP], const Key (*cached)[KEY_PIECES], const Scales& scales, u32 first,
                                       u32 length, int lane, float (*scores)[2]) {
     float c[2][2][4] = {};
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
-        uint4 keys[2] = {halves_of(kept[0][j]), halves_of(kept[1][j])};
+        uint4 keys[2] = {halves_of(cached[0][j]), halves_of(cached[1][j])};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint4 q = queries[j * 2 + half][lane];
@@ -210,9 +213,9 @@ __device__ __forceinline__ void scale_sums(Running& r, float factor) {
 }
 
 // Sixteen positions' values times their weights.
-__device__ __forceinline__ void sum_values(const Value* kept, uint4 own, Running& r) {
+__device__ __forceinline__ void sum_values(const Value* cached, uint4 own, Running& r) {
     u32 weights[4] = {own.x, own.y, own.z, own.w};
-    uint2 values[4] = {halves_of(kept[0]), halves_of(kept[1]), halves_of(kept[2]), halves_of(kept[3])};
+    uint2 values[4] = {halves_of(cached[0]), halves_of(cached[1]), halves_of(cached[2]), halves_of(cached[3])};
 #pragma unroll
     for (int e = 0; e < 4; e++) {
         // The same element of two positions that follow each other.
@@ -223,7 +226,7 @@ __device__ __forceinline__ void sum_values(const Value* kept, uint4 own, Running
     }
 }
 
-// Keys and values on their way: a warp's 16 positions, and its quarter of all 64 of its four warps.
+// Keys and values in flight: a warp's 16 positions, and its quarter of all 64 of its four warps.
 struct Loads {
     Key keys[2][KEY_PIECES];
     Value values[4][4];
@@ -260,7 +263,7 @@ __device__ __forceinline__ u32 first_of(const Span& span) {
     return span.start + this_thread() / 128 * 64;
 }
 
-// A warp's part of the chunk. The first keys and values are on their way already.
+// A warp's part of the chunk. The first keys and values are in flight already.
 __device__ __forceinline__ Running
 walk(const Heads& s, const u32* table, const Near& near, const Span& span, AttentionShared& shared, bool own_fresh, Loads& loads) {
     int lane = this_thread() % WARP;
@@ -295,7 +298,7 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
 }
 
 // A finished query as the tensor cores read it: row `head` of the first operand. One warp; zeros where there is no head.
-__device__ __forceinline__ void place_query(uint4 (*queries)[WARP], const float* query, int head) {
+__device__ __forceinline__ void store_query(uint4 (*queries)[WARP], const float* query, int head) {
     int lane = this_thread() % WARP;
     for (int at = lane; at < 8 * KEY_PIECES; at += WARP) {
         uint2 low = make_uint2(0, 0), high = low;
@@ -314,7 +317,7 @@ __device__ __forceinline__ float whole(const Running& r, int e, int i) {
 
 // Where an element of a head stands in a row of sums: pieces of four exchanged so that the lanes of a warp write to
 // different banks.
-__device__ __forceinline__ u32 sum_place(u32 head, u32 element) {
+__device__ __forceinline__ u32 sum_offset(u32 head, u32 element) {
     return (element / 4 ^ (head & 1)) * 4 + element % 4;
 }
 
@@ -330,7 +333,7 @@ __device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
         for (int i = 0; i < 2; i++) {
             // Columns 2 t and 2 t + 1 of the product are pieces of four elements.
             int piece = 2 * t + i;
-            float4* to = (float4*)(row + sum_place(head, warp % 4 * (HEAD / 4) + piece * 4));
+            float4* to = (float4*)(row + sum_offset(head, warp % 4 * (HEAD / 4) + piece * 4));
             if (piece < VALUE_PIECES) *to = make_float4(whole(r, 0, i), whole(r, 1, i), whole(r, 2, i), whole(r, 3, i));
         }
     }
@@ -348,12 +351,12 @@ __device__ __forceinline__ Gathered gathered(const AttentionShared& shared, u32 
     float4 peaks = shared.largest[h];
     float quads[QUADS] = {peaks.x, peaks.y, peaks.z, peaks.w};
     Gathered g = {fmaxf(fmaxf(peaks.x, peaks.y), fmaxf(peaks.z, peaks.w)), 0.0f, make_float2(0.0f, 0.0f)};
-    u32 place = sum_place(h, c);
+    u32 slot = sum_offset(h, c);
 #pragma unroll
     for (int quad = 0; quad < QUADS; quad++) {
         float factor = expf(quads[quad] - g.largest);
         float4 t = shared.total[h][quad];
-        float2 x = *(const float2*)&shared.sums[quad][h][place];
+        float2 x = *(const float2*)&shared.sums[quad][h][slot];
         g.total = __fmaf_rn((t.x + t.y) + (t.z + t.w), factor, g.total);
         g.x = make_float2(__fmaf_rn(x.x, factor, g.x.x), __fmaf_rn(x.y, factor, g.x.y));
     }

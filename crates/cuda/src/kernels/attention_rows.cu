@@ -12,6 +12,8 @@
 //
 // Bytes: as `attention`, by blocks of rows instead of rows. What bounds the sums is reading shared memory: 36 KB for each row and 64 positions.
 
+#include "attention.cuh"
+
 #define CREWS (ATTENTION_WARPS / 4)
 #define CREW_THREADS (4 * WARP)
 
@@ -29,7 +31,7 @@ struct Crew {
 };
 
 struct RowsShared {
-    u8 kept[2][ATTENTION_WARPS][UNIT_BYTES];      // Keys and values of sixteen positions each.
+    u8 cached[2][ATTENTION_WARPS][UNIT_BYTES];      // Keys and values of sixteen positions each.
     Crew crews[CREWS];
 };
 
@@ -45,14 +47,14 @@ __device__ __forceinline__ Span span_of_row(Span span, u32 length) {
 }
 
 // Asks for the chunk's keys and values: a warp for sixteen positions. `span` is that of the last row.
-__device__ __forceinline__ void ask_kept(const Heads& s, const u32* table, const Span& span, RowsShared& shared) {
+__device__ __forceinline__ void ask_kv(const Heads& s, const u32* table, const Span& span, RowsShared& shared) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, at = span.start + warp * UNIT;
     if (at < span.end) {
         u32 block = table[at / KV_BLOCK];
 #pragma unroll
         for (u32 side = 0; side < 2; side++) {
             const u8* from = (const u8*)cached_in(s, block, at, side, span.kv_head);
-            u32 to = shared_address(shared.kept[side][warp]);
+            u32 to = shared_address(shared.cached[side][warp]);
             for (u32 piece = lane * 16; piece < UNIT_BYTES; piece += WARP * 16) copy_16(to + piece, from + piece);
         }
     }
@@ -82,7 +84,7 @@ begin_rows(const Heads& s, const Span& span, u32 first, u32 count, u32 position,
             u32 row = begin + i * 2;
             if (row >= count) continue;
             if (head < GROUP) finish_head(s, x[i], s.q_norm, turns[i], s.scale, staged);
-            place_query(queries[row], head < GROUP ? staged : 0, head);
+            store_query(queries[row], head < GROUP ? staged : 0, head);
             __syncwarp();
         }
     }
@@ -97,8 +99,8 @@ __device__ __forceinline__ bool ends_in(const Span& span, u32 quad) {
 template <bool ENDS>
 __device__ __forceinline__ Scales scales_at(const RowsShared& shared, u32 unit, u32 at, const Span& span, int lane) {
     Scales scales;
-    load_scales<FromShared>((const Element*)shared.kept[0][unit], lane, 0, scales);
-    load_scales<FromShared>((const Element*)shared.kept[1][unit], lane, 1, scales);
+    load_scales<FromShared>((const Element*)shared.cached[0][unit], lane, 0, scales);
+    load_scales<FromShared>((const Element*)shared.cached[1][unit], lane, 1, scales);
     if (ENDS) patch_scales(scales, at, span.length - 1, 0, lane);
     return scales;
 }
@@ -115,7 +117,7 @@ __device__ __forceinline__ void weigh_quad(const Span& span, const RowsShared& s
         if (ENDS && at >= span.end) continue;
         // Keys of two at a time: for all four the compiler runs out of registers.
         if (k == 2) __syncwarp();
-        const Element* rows = (const Element*)shared.kept[0][unit];
+        const Element* rows = (const Element*)shared.cached[0][unit];
         Key keys[2][KEY_PIECES];
 #pragma unroll
         for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, lane, keys[i]);
@@ -144,7 +146,7 @@ __device__ __forceinline__ Running sum_quad(const Span& span, u32 quad, const Ro
     for (int k = 0; k < 4; k++) {
         u32 unit = quad * 4 + k, at = span.start + unit * UNIT;
         if (ENDS && at >= span.end) continue;
-        const Element* rows = (const Element*)shared.kept[1][unit];
+        const Element* rows = (const Element*)shared.cached[1][unit];
         Value values[4];
         load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
         if (ENDS) patch_values(values, at, span.length - 1, 0, lane);
@@ -216,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention_rows(const __grid
     u32 count = min(each, p.rows - first), position = s.positions[first];
     Span last = span_of(s, position + count - 1, blockIdx.x, blockIdx.y);
     if (last.start >= last.length) return;
-    ask_kept(s, table_of(s, first), last, shared);
+    ask_kv(s, table_of(s, first), last, shared);
     begin_rows(s, last, first, count, position, shared, queries);
     copies_wait<0>();
     __syncthreads();

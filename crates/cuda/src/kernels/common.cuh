@@ -1,4 +1,9 @@
-// What every kernel shares: rounding of what is handed on, sums of parts, sums and maxima of a warp.
+// What every kernel shares: rounding of what kernels pass on, sums of parts, sums and maxima of a warp.
+
+#include "ptx.cuh"
+
+// A parameter block stands in `blocks.rs` too: the host tells how large it is there.
+#define MIRRORED(T) static_assert(sizeof(T) == SIZEOF_##T, "the host's " #T " has another size")
 
 #define WARP 32
 #define FULL 0xffffffffu
@@ -14,7 +19,7 @@ __device__ __forceinline__ float2 unpack_halves(u32 both) {
 }
 
 // A result that a step hands on, without its two lowest bits: where blocks of one kernel hand it to each other these say
-// which result it is (`handed.cuh`). All ways of computing round alike, so they give the same bits.
+// which result it is (`ready_bits.cuh`). All kernels round alike, so they give the same bits.
 __device__ __forceinline__ float rounded(float x) {
     u32 bits = __float_as_uint(x);
     // What is not a number stays so: one more would carry into the sign.
@@ -43,7 +48,7 @@ __device__ __forceinline__ float silu(float x) {
     return __fdividef(x, 1.0f + __expf(-x));
 }
 
-// The thread's number. In `token.cu` it hides where it comes from: what is worked out from it would otherwise be kept through all
+// The thread's number. In `decode_persistent.cu` it hides where it comes from: what is worked out from it would otherwise be kept through all
 // phases, and registers are scarce.
 __device__ __forceinline__ u32 this_thread() {
 #ifdef FEEDERS
@@ -53,7 +58,7 @@ __device__ __forceinline__ u32 this_thread() {
 #endif
 }
 
-// All warps that compute wait for each other. Where others feed them (`token.cu`) those are not waited for.
+// All warps that compute wait for each other. Where others feed them (`decode_persistent.cu`) those are not waited for.
 __device__ __forceinline__ void together() {
 #ifdef FEEDERS
     wait_together(1, 512);

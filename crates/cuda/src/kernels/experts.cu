@@ -1,17 +1,20 @@
 // Mixtures of experts: which experts a row visits, and one row at a time through their matrices.
 //
-// Part of the module for one tile of rows; the products are those of `several.cu`.
+// Part of the module for one tile of rows; the products are those of `product_batch.cu`.
+
+#include "route.cuh"
+#include "product_batch.cu"
 
 #if TILES == 1
 // The products of a mixture of experts: blockIdx.y is a row's visit to an expert, one row through that expert's matrices,
 // which stand behind each other. Input and output are floats: [row] or [visit][columns], and [visit][stride] or slices.
 template <int KIND>
-__device__ __forceinline__ void experts(const Several& p) {
+__device__ __forceinline__ void experts(const ProductBatch& p) {
     let_next_start();
     // Which expert it is the kernel before says, or one before that.
     wait_for_previous();
     u32 visit = blockIdx.y, row = visit / p.used, slot = visit % p.used, expert = __ldcg(p.chosen + visit);
-    Several own = p;
+    ProductBatch own = p;
     Segment s = p.segments[0];
     u64 bytes = 0;
 #define WORK(F) bytes = (u64)s.tiles * p.supers * Layout<F>::chunk
@@ -26,10 +29,10 @@ __device__ __forceinline__ void experts(const Several& p) {
 #undef WORK
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_gate(const __grid_constant__ Several p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_gate(const __grid_constant__ ProductBatch p) {
     experts<GATE>(p);
 }
-extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_partial(const __grid_constant__ Several p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) experts_partial(const __grid_constant__ ProductBatch p) {
     experts<PARTIAL>(p);
 }
 
@@ -47,6 +50,7 @@ struct Route {
     u32 used;              // At most 32.
     float epsilon;
 };
+MIRRORED(Route);
 
 extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant__ Route p) {
     __shared__ u32 is_last;
@@ -67,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
             u32 at = super * SUPER + lane * 8;
             load_8(x, at, p.columns, a), load_8(p.norm, at, p.columns, b), load_8(router, at, p.columns, c);
             sum += super_score(a, b, c);
-            // As `settle` adds them up: a lane has every 32nd.
+            // As `residual_norm_quant` adds them up: a lane has every 32nd.
             float square = super_square(a);
             if (lane == super % WARP) squares += square;
         }

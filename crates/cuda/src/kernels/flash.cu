@@ -6,6 +6,8 @@
 //
 // The result of a row does not depend on the other rows: tiles begin at multiples of 64 positions of its own sequence.
 
+#include "heads.cuh"
+
 #define ROWS_Q 64
 #define TILE 64
 #define PIECES (HEAD <= 64 ? 8 : 16)
@@ -16,6 +18,7 @@
 struct QueryTile {
     u32 row, count, position, padding;
 };
+MIRRORED(QueryTile);
 
 struct Flash {
     Heads heads;
@@ -23,14 +26,15 @@ struct Flash {
     const QueryTile* tiles;
     u16* output;              // [row][heads * HEAD]
 };
+MIRRORED(Flash);
 
-__device__ __forceinline__ u32 place(u32 row, u32 piece) {
+__device__ __forceinline__ u32 slot(u32 row, u32 piece) {
     return row * (PIECES * 16) + ((piece ^ (row & 7)) * 16);
 }
 
 #if KV8
 // Eight elements of a position, from where its first stands.
-__device__ __forceinline__ uint4 kept_halves(const Element* at, u32 position, u32 element, u32 side) {
+__device__ __forceinline__ uint4 kv_halves(const Element* at, u32 position, u32 element, u32 side) {
     uint2 bytes = __ldcg((const uint2*)(at + (element ^ exchange(position, side))));
     float scale = __ldcg(scale_of(at, position));
     u32 words[4];
@@ -50,12 +54,12 @@ __device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table
 #if KV8
         // Halves take the scale up.
         uint4 halves = make_uint4(0, 0, 0, 0);
-        if (exists) halves = kept_halves(cached(s, table, first + i, side, kv_head), first + i, piece * 8, side);
-        store_16(to + place(i, piece), halves);
+        if (exists) halves = kv_halves(cached(s, table, first + i, side, kv_head), first + i, piece * 8, side);
+        store_16(to + slot(i, piece), halves);
 #else
         const u16* from = (const u16*)s.cache;
         if (exists) from = cached(s, table, first + i, side, kv_head) + (piece * 8 ^ exchange(first + i, side));
-        copy_16_or_zero(to + place(i, piece), from, exists);
+        copy_16_or_zero(to + slot(i, piece), from, exists);
 #endif
     }
 }
@@ -78,14 +82,14 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
         u32 i = at / (HEAD / 8), piece = at % (HEAD / 8);
         bool exists = i < t.count;
         const u16* from = p.queries + ((u64)(t.row + (exists ? i : 0)) * s.heads + head) * HEAD + piece * 8;
-        copy_16_or_zero(base + place(i, piece), from, exists);
+        copy_16_or_zero(base + slot(i, piece), from, exists);
     }
     copies_commit();
     copies_wait<0>();
     __syncthreads();
     u32 q[HEAD / 16][4];
 #pragma unroll
-    for (int k = 0; k < HEAD / 16; k++) load_matrices(q[k], base + place(warp * 16 + lane % 16, k * 2 + lane / 16));
+    for (int k = 0; k < HEAD / 16; k++) load_matrices(q[k], base + slot(warp * 16 + lane % 16, k * 2 + lane / 16));
     __syncthreads();
 
     auto fetch = [&](u32 step) {
@@ -110,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
 #pragma unroll
             for (int n = 0; n < TILE / 16; n++) {
                 u32 b[4];
-                load_matrices(b, keys + place(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+                load_matrices(b, keys + slot(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
                 multiply_add(scores[n * 2], q[k], b);
                 multiply_add(scores[n * 2 + 1], q[k], b + 2);
             }
@@ -152,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
 #pragma unroll
             for (int n = 0; n < HEAD / 16; n++) {
                 u32 b[4];
-                load_matrices_transposed(b, values + place(k * 16 + lane % 16, n * 2 + lane / 16));
+                load_matrices_transposed(b, values + slot(k * 16 + lane % 16, n * 2 + lane / 16));
                 multiply_add(out[n * 2], a, b);
                 multiply_add(out[n * 2 + 1], a, b + 2);
             }

@@ -16,9 +16,11 @@
 //
 // The result of a row does not depend on the other rows or on TILES: a warp adds its columns in order, then come the warps in order.
 
+#include "product.cuh"
+
 #define WARPS 8
 #define THREADS (WARPS * WARP)
-// Pieces of 32 columns a warp has under way.
+// Pieces of 32 columns a warp has in flight.
 #define AHEAD 4
 
 // One row of input made ready: rounded, what is left, and the scale of both.
@@ -30,6 +32,7 @@ struct Ready {
     u32 rows;
     u32 format;
 };
+MIRRORED(Ready);
 
 template <int F>
 __device__ __forceinline__ u16 narrow_float(float x) {
@@ -78,6 +81,7 @@ struct Floats {
     u32 rows;
     u32 output_stride;
 };
+MIRRORED(Floats);
 
 template <int F>
 __device__ __forceinline__ void multiply_floats(float* sums, uint4 first, uint4 second, uint4 x) {

@@ -14,6 +14,8 @@
 //
 // Halves and brain floats stand row after row, as in a file.
 
+#include "common.cuh"
+
 #define F16 1
 #define BF16 30
 #define Q4_0 2
@@ -34,7 +36,7 @@ struct Layout {
     static constexpr int low = F == Q8_0 ? 1024 : 512;
     static constexpr int high = F == Q6_K ? 256 : fifth_bit ? 128 : 0;
     static constexpr int chunk = header + low + high;
-    // Added to the stored quant to make it the signed one.
+    // Subtracted from the stored quant to make it the signed one.
     static constexpr int zero = F == Q4_0 ? 8 : F == Q5_0 ? 16 : F == Q6_K ? 32 : 0;
 };
 

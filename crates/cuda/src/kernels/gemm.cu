@@ -5,7 +5,9 @@
 // `expand` writes a packed matrix out in half precision just before it is used; at 512 rows and more its cost (2 bytes
 // written and read per weight, mostly in the L2 cache) is small against 2 x rows operations per weight, and the product
 // itself stays a plain one. Three stages, two blocks per multiprocessor. Fewer rows of quantised matrices go another way
-// (`packed.cu`), and on cards of 9.0 all do (`wide.cu`).
+// (`gemm_packed.cu`), and on cards of 9.0 all do (`gemm_packed_256.cu`).
+
+#include "gemm.cuh"
 
 struct Expand {
     const u8* weights;
@@ -17,6 +19,7 @@ struct Expand {
     u32 step;              // Row r goes to row r * step + offset: gate and up rows alternate.
     u32 offset;
 };
+MIRRORED(Expand);
 
 template <int F>
 __device__ __forceinline__ void expand_all(const Expand& p) {
@@ -68,6 +71,7 @@ struct Gemm {
     u32 each;              // Steps of TILE_K that a block has: blockIdx.z says which, and has its own output row then.
     u32 kind;
 };
+MIRRORED(Gemm);
 
 __device__ __forceinline__ void
 fetch_tile(u32 to, const u16* from, u32 first, u32 rows, u32 k, u32 columns) {
@@ -75,7 +79,7 @@ fetch_tile(u32 to, const u16* from, u32 first, u32 rows, u32 k, u32 columns) {
     for (int i = 0; i < TILE * TILE_K / 8 / 256; i++) {
         u32 at = threadIdx.x + i * 256, row = at / 8, piece = at % 8;
         bool exists = first + row < rows && k + piece * 8 < columns;
-        copy_16_or_zero(to + place(row, piece), exists ? from + (u64)(first + row) * columns + k + piece * 8 : from, exists);
+        copy_16_or_zero(to + slot(row, piece), exists ? from + (u64)(first + row) * columns + k + piece * 8 : from, exists);
     }
 }
 

@@ -2,6 +2,8 @@
 //
 // 256 threads have a tile of 128 x 128 results. The result of a row does not depend on the other rows.
 
+#include "formats.cuh"
+
 #define TILE 128
 #define TILE_K 64
 #define TILE_BYTES (TILE * TILE_K * 2)
@@ -12,7 +14,7 @@
 #define STAGES 3
 
 // Sixteen-byte pieces of a row are exchanged by the row's number, so that eight rows never meet in a bank.
-__device__ __forceinline__ u32 place(u32 row, u32 piece) {
+__device__ __forceinline__ u32 slot(u32 row, u32 piece) {
     return row * (TILE_K * 2) + ((piece ^ (row & 7)) * 16);
 }
 
@@ -23,7 +25,7 @@ __device__ __forceinline__ void show_tensor_cores() {
 #endif
 }
 
-// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4, and 8 in `wide.cu`.
+// Rows of a tile come in quarters of 32; COUNT of them exist: 1, 2 or 4, and 8 in `gemm_packed_256.cu`.
 //
 // `multiply_tiles` adds the product of a tile of rows and a tile of weights, or begins to; `multiplied` waits for it, and so must
 // everybody before either tile is overwritten. `each_pair` calls `done` with row, column and the results of this column and the next,
@@ -71,12 +73,12 @@ __device__ __forceinline__ void multiply_tiles(float* sums, u32 tile_x, u32 tile
         u32 a[COUNT][4], b[2][4];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            load_matrices(a[i], tile_x + place((i * 2 + warp % 2) * 16 + lane % 16, k * 2 + lane / 16));
+            load_matrices(a[i], tile_x + slot((i * 2 + warp % 2) * 16 + lane % 16, k * 2 + lane / 16));
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             u32 row = warp / 2 * 32 + i * 16 + lane % 8 + lane / 16 * 8;
-            load_matrices(b[i], tile_w + place(row, k * 2 + lane / 8 % 2));
+            load_matrices(b[i], tile_w + slot(row, k * 2 + lane / 8 % 2));
         }
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {

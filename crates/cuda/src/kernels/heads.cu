@@ -3,10 +3,13 @@
 // One warp per row and head. In such a step a row attends to positions whose keys other rows of the same step bring,
 // so all of them are written by a kernel of their own before attention starts.
 
+#include "heads.cuh"
+
 struct Store {
     Heads heads;
     u16* queries;          // [row][heads][HEAD] in half precision; not wanted when null
 };
+MIRRORED(Store);
 
 extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_constant__ Store p) {
     __shared__ float staged[4][HEAD];

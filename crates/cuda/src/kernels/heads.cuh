@@ -7,6 +7,8 @@
 // Elements are halves, or, compiled with KV8, signed bytes as on the CPU: sixteen positions, then the scale of each. A byte
 // is a half exactly, so tensor cores multiply the same way, and the scales meet scores and weights.
 
+#include "common.cuh"
+
 // Positions that stand together.
 #define UNIT 16
 #if KV8
@@ -36,6 +38,7 @@ struct Heads {
     u32 neighbours;           // Pairs are 2 i and 2 i + 1; otherwise i and i + dimensions / 2.
     u32 table_stride;
 };
+MIRRORED(Heads);
 
 // What the place of an element in a position's key (side 0) or value (side 1) is exchanged by. Lanes that read together read
 // 64 bytes of two keys that follow each other, or 32 bytes of every other one of eight values.
@@ -160,7 +163,7 @@ __device__ __forceinline__ void store_half_head(u16* to, const float* x, u32 exc
 }
 
 #if KV8
-// One warp: a head as it is kept, which all ways of computing must make alike. Scale and rounding are the CPU's.
+// One warp: a head as the cache stores them, which all kernels must make alike. Scale and rounding are the CPU's.
 __device__ __forceinline__ void keep_head(Element* to, float* scale, const float* x, u32 exchanged = 0) {
     int lane = this_thread() % WARP;
     float largest = 0.0f;

@@ -1,17 +1,19 @@
-// Matrix times one row, as a kernel of its own: what `token.cu` does in one kernel for all, and `several.cu` for more rows.
+// Matrix times one row, as a kernel of its own: what `decode_persistent.cu` does in one kernel for all, and `product_batch.cu` for more rows.
 //
 //   out[m][n] = sum_k W[n][k] * x[m][k]     m < ROWS (compiled for 1), x optionally normalised first
 //
 // Bytes: the packed weights, once. Work: one dp4a per four weights and row; 60 instructions per chunk and warp at ROWS = 1.
 //
 // One block per multiprocessor, 16 warps. Before it waits for the kernel that makes x, each warp has the first DEPTH of
-// its chunks on their way into shared memory, so the memory system never idles at a dependency: 140 chained kernels of
+// its chunks in flight into shared memory, so the memory system never idles at a dependency: 140 chained kernels of
 // 8 MB read 4.25 TB/s that way and 2.10 TB/s when they read after waiting (H200, 2026-11-15). Every block then
 // normalises and quantises x for itself, which costs an L2 read of x per block and saves a kernel in the chain.
 //
 // The result of a row does not depend on ROWS or on the other rows: a lane adds its terms in the order of the columns,
 // eight lanes are added in a fixed tree, then the slices of the columns in order; where every super-block is a slice of its own and its
 // scales are integers, its sum is one too (`super_value`). Slices depend on the shape only.
+
+#include "product.cuh"
 
 // Where a warp is in its list of units; a unit is one slice of one tile (or of a gate or up tile).
 struct Cursor {
@@ -21,9 +23,9 @@ struct Cursor {
 
 template <int F, bool PAIR>
 __device__ __forceinline__ void enter(Cursor& c, const Segment& s, u32 first_tile, u32 supers, u32 slices) {
-    u32 slice = c.unit % slices, place = c.unit / slices;
-    u32 tile = first_tile + (PAIR ? place / 2 : place);
-    const u8* base = PAIR && place % 2 ? s.second : s.weights;
+    u32 slice = c.unit % slices, slot = c.unit / slices;
+    u32 tile = first_tile + (PAIR ? slot / 2 : slot);
+    const u8* base = PAIR && slot % 2 ? s.second : s.weights;
     c.super = slice * supers / slices;
     c.end = (slice + 1) * supers / slices;
     c.chunk = base + ((u64)tile * supers + c.super) * Layout<F>::chunk;
@@ -92,12 +94,12 @@ __device__ __forceinline__ void product(const Product& p) {
     const Segment& s = own_segment(p.segments);
     u32 block = blockIdx.x - s.first_block;
     u32 first_tile = (u64)s.tiles * block / s.blocks, tiles = (u64)s.tiles * (block + 1) / s.blocks - first_tile;
-    u32 places = KIND == GATE ? 2 * tiles : tiles;
+    u32 slots = KIND == GATE ? 2 * tiles : tiles;
     Quantised x;
     x.quants = (i8*)shared;
     x.facts = (uint2*)(shared + ROWS * p.supers * SUPER);
     float* partial = (float*)(shared + ROWS * p.supers * (SUPER + 64));
-    u32 floats = places * p.slices * 4 * ROWS;
+    u32 floats = slots * p.slices * 4 * ROWS;
     if (p.norm && floats < ROWS * p.supers) floats = ROWS * p.supers;
     u8* stages = (u8*)(partial + (floats + 3) / 4 * 4);
 #define WORK(F) \

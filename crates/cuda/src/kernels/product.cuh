@@ -1,5 +1,7 @@
 // What the two kernels for products of few rows share: the parameter block, quantised input, one chunk's arithmetic.
 
+#include "formats.cuh"
+
 #define PRODUCT_WARPS 16
 #define PRODUCT_THREADS (PRODUCT_WARPS * WARP)
 
@@ -14,6 +16,7 @@ struct Segment {
     u32 blocks;
     u32 output;           // Place of the first row's result.
 };
+MIRRORED(Segment);
 
 // The matrix this block works on.
 __device__ __forceinline__ const Segment& own_segment(const Segment* segments) {
@@ -37,8 +40,9 @@ struct Product {
     u32 input_stride;
     u32 output_stride;
 };
+MIRRORED(Product);
 
-// Shared memory: quantised rows, then their scales and sums, then partial results, then the chunks under way.
+// Shared memory: quantised rows, then their scales and sums, then partial results, then the chunks in flight.
 struct Quantised {
     i8* quants;           // [row][super][half][8 lanes][16]
     uint2* facts;         // [row][super * 8]: scale, and the sums of both halves as two 16-bit numbers
@@ -104,7 +108,7 @@ __device__ __forceinline__ void quantise_super(const float* v, int lane, bool wi
     }
 }
 
-// A norm, in three pieces that every way of computing calls, because their bits must be equal. A warp's eight elements per
+// A norm, in three pieces that every kernel calls, because their bits must be equal. A warp's eight elements per
 // lane of one super-block, squared; the row's scale from the squares of all; the elements with it.
 __device__ __forceinline__ float super_square(const float* x) {
     float sum = 0.0f;
@@ -175,7 +179,7 @@ __device__ __forceinline__ int2 multiply_halves(const Block& b, uint4 a, uint4 c
 }
 
 // What a super-block is worth, from the sum of its blocks with their scales and of its minimums with the sums of the row's blocks, both
-// integers. Every way of computing calls it, because bits must be equal.
+// integers. Every kernel calls it, because bits must be equal.
 template <bool WITH_MIN>
 __device__ __forceinline__ float super_value(float d, int whole, float d_min, int less, float scale) {
     float term = __fmul_rn(d, (float)whole);
@@ -219,8 +223,8 @@ __device__ __forceinline__ void advance(const u8* chunk, u32 super, int lane, u3
 }
 
 // The sum over slices of one row of one tile place.
-__device__ __forceinline__ float collected(const float* partial, u32 place, u32 r, u32 m, u32 slices) {
-    return sum_parts(slices, [&](u32 s) { return partial[((place * slices + s) * 4 + r) * ROWS + m]; });
+__device__ __forceinline__ float collected(const float* partial, u32 slot, u32 r, u32 m, u32 slices) {
+    return sum_parts(slices, [&](u32 s) { return partial[((slot * slices + s) * 4 + r) * ROWS + m]; });
 }
 
 #define STORE 0

@@ -395,7 +395,7 @@ __device__ __forceinline__ void copies_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most N of the committed groups are still under way.
+// Waits until at most N of the committed groups are still in flight.
 template <int N>
 __device__ __forceinline__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

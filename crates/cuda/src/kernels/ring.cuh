@@ -1,7 +1,7 @@
 // The stream of weights: fetched as far ahead as shared memory reaches, and phases do not matter to it.
 //
 // Which weights a block needs, and in which order, is known before anything is computed, and so are the keys and values of
-// earlier positions, which come the same way (`token_cache.cuh`). So a warp that does nothing else asks the copy engine for
+// earlier positions, which come the same way (`persistent_kv.cuh`). So a warp that does nothing else asks the copy engine for
 // stage after stage through all phases, always as many as the ring holds: 162 KB on every multiprocessor, 21 MB in all, most of a
 // layer of the 1.5B. The memory never waits for a dependency between phases as long as the dependency takes less time than those
 // bytes, 4 us on an H200.
@@ -14,6 +14,10 @@
 // passed over. A slot has a barrier, which is told of what comes, and at once where nothing does: a slot that is passed over, or
 // not the first of its stage. So every barrier changes once in a round. The other way each warp says how far it has read, in one
 // word. Slots are counted from the beginning of the launch, and are the same for all warps where a phase begins.
+
+#include "route.cuh"
+#include "product.cuh"
+#include "persistent_phase.cuh"
 
 // What a phase has this block read; the host writes these. A tile is a row of chunks. Warps take the same columns of many
 // tiles, so that the input for these stays in registers: columns are cut into parts of `width` super-blocks. A stage has all parts
@@ -31,6 +35,7 @@ struct Stretch {
     u16 rest;              // Parts after the rounds; none where a warp has tiles as a whole.
     u16 group;             // Tiles of a stage after the rounds.
 };
+MIRRORED(Stretch);
 
 // Attention has two sides instead of parts: keys and values of a layer, from `weights` on in every block of the cache.
 __device__ __forceinline__ bool is_cache(const Stretch& s) {
@@ -71,7 +76,7 @@ struct Feeder {
     u32 filled;
 };
 
-// A stage under way.
+// A stage in flight.
 struct Coming {
     u32 to, barrier;
 };
@@ -159,9 +164,9 @@ __device__ __forceinline__ void feed_whole(Feeder& f, const Stretch& s) {
     }
 }
 
-// In `token_cache.cuh`: keys and values of a layer.
+// In `persistent_kv.cuh`: keys and values of a layer.
 struct Cache;
-__device__ __forceinline__ void feed_kept(Feeder& f, const Stretch& s, const Cache& cache);
+__device__ __forceinline__ void feed_kv(Feeder& f, const Stretch& s, const Cache& cache);
 
 // One warp, through all phases. `known` says of how many it is known what they read. The first reads nothing.
 __device__ __forceinline__ void feed(Feeder f, const Stretch* stretches, u32 count, u32 known, const Cache& cache) {
@@ -170,7 +175,7 @@ __device__ __forceinline__ void feed(Feeder f, const Stretch* stretches, u32 cou
         while (MIXED && phase >= load_acquire_shared(known)) __nanosleep(FEEDER_PAUSE);
         __syncwarp();
         const Stretch& s = stretches[phase];
-        if (is_cache(s)) feed_kept(f, s, cache);
+        if (is_cache(s)) feed_kv(f, s, cache);
         else if (s.rounds + s.rest) feed_parts(f, s);
         else if (s.tiles) feed_whole(f, s);
     }

@@ -1,4 +1,6 @@
-// Which experts a row visits: what `experts.cu`, `token_experts.cuh` and `visits.cu` share; the first two choose alike bit for bit.
+// Which experts a row visits: what `experts.cu`, `persistent_experts.cuh` and `expert_rows.cu` share; the first two choose alike bit for bit.
+
+#include "common.cuh"
 
 #define EXPERTS_MAX 256
 #define USED_MAX 32
@@ -83,8 +85,8 @@ __device__ __forceinline__ void list_chosen(const Chosen<EACH>& c, const u32* be
     u32 lane = threadIdx.x % WARP, first = 0;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        u32 place = c.scores[i] != before[i] ? first + __popc(c.lanes[i] & ((1u << lane) - 1)) : USED_MAX + lane;
-        list[place] = make_uint2(lane + i * WARP, before[i]);
+        u32 slot = c.scores[i] != before[i] ? first + __popc(c.lanes[i] & ((1u << lane) - 1)) : USED_MAX + lane;
+        list[slot] = make_uint2(lane + i * WARP, before[i]);
         first += __popc(c.lanes[i]);
     }
     __syncwarp();

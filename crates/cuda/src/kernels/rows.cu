@@ -1,5 +1,7 @@
 // Work on single rows: embeddings in, the most likely token out, norms for prompts, random weights.
 
+#include "rows.cuh"
+
 extern "C" __global__ void __launch_bounds__(128) embed(const __grid_constant__ Embed p) {
     let_next_start();
     wait_for_previous();
@@ -35,6 +37,7 @@ struct Norm {
     float epsilon;
     u32 columns;
 };
+MIRRORED(Norm);
 
 extern "C" __global__ void __launch_bounds__(256) norm_half(const __grid_constant__ Norm p) {
     __shared__ float parts[8];
@@ -66,6 +69,7 @@ struct Random {
     u32 format;
     u32 seed;
 };
+MIRRORED(Random);
 
 __device__ __forceinline__ u32 mixed(u32 x) {
     x = (x ^ (x >> 16)) * 0x7feb352du;

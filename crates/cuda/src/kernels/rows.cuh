@@ -1,5 +1,7 @@
 // Embeddings in and the most likely token out, one block per row.
 
+#include "formats.cuh"
+
 struct Embed {
     const u8* table;       // Packed like any matrix.
     const u32* tokens;
@@ -8,6 +10,7 @@ struct Embed {
     u32 columns;
     u32 supers;
 };
+MIRRORED(Embed);
 
 template <int F>
 __device__ __forceinline__ void embed_row(const Embed& p, u32 token, float* out) {
@@ -33,6 +36,7 @@ struct Pick {
     volatile u64* mailbox;  // [ticket % RING][row], host memory: ticket and token
     u32 blocks;
 };
+MIRRORED(Pick);
 
 // The best of a row's candidates that are this thread's warp's. All lanes get it.
 __device__ __forceinline__ u64 best_candidate(const Pick& p, u32 row, u32 first, u32 step) {

@@ -2,6 +2,8 @@
 // and floats come once after it. Every block for itself, four instructions for each of a lane's sums, 21 rows of the 7B's gate took
 // 79 us (H200, 2026-11-17), where its weights are read in 16.
 
+#include "units.cuh"
+
 // Gives `sums`, which a lane has for rows lane / 4 and lane / 4 + 8 and columns 2 (lane % 4) and the next of each tile.
 template <int F>
 __device__ __forceinline__ void
@@ -60,7 +62,7 @@ multiply_super(const u8* stage, const u8* input, u32 tile_bytes, int lane, float
         int less[4] = {};
         if (L::with_min) {
             // Minimums times the sums of the rows' blocks: their high digits, then their low ones.
-            uint2 digits = *(const uint2*)(facts + digits_place(g, t % 2 * 4));
+            uint2 digits = *(const uint2*)(facts + digits_offset(g, t % 2 * 4));
             multiply_16(less, mins[0], mins[1], digits.y);
 #pragma unroll
             for (int i = 0; i < 4; i++) less[i] *= DIGIT;

@@ -1,6 +1,8 @@
-// One unit of a product of several rows: sixteen weight rows by one super-block of columns; see `several.cu`.
+// One unit of a product of several rows: sixteen weight rows by one super-block of columns; see `product_batch.cu`.
 //
 // How it comes into shared memory, how quantised rows stand beside it, and its arithmetic on tensor cores.
+
+#include "product.cuh"
 
 #define WARPS 12
 #define THREADS (WARPS * WARP)
@@ -15,10 +17,10 @@ __device__ constexpr u32 input_bytes(bool wide) { return 2048 + (wide ? 128 + 32
 // The sum of a block of a row in two digits that are bytes, as tensor cores want them: four blocks' low ones, then their high ones.
 #define DIGIT 128
 #define DIGITS_BYTES 16
-__device__ __forceinline__ u32 digits_place(u32 row, u32 block) { return row * DIGITS_BYTES + block / 4 * 8 + block % 4; }
+__device__ __forceinline__ u32 digits_offset(u32 row, u32 block) { return row * DIGITS_BYTES + block / 4 * 8 + block % 4; }
 
 __device__ __forceinline__ float sum_of_digits(const u8* digits, u32 row, u32 block) {
-    const i8* own = (const i8*)digits + digits_place(row, block);
+    const i8* own = (const i8*)digits + digits_offset(row, block);
     return (float)(own[0] + DIGIT * own[4]);
 }
 
@@ -152,10 +154,10 @@ __device__ __forceinline__ void unpack_weights(u32* a, u32 first, u32 second, ui
 template <int F>
 __device__ __forceinline__ void load_pair(const u8* stage, int pair, int lane, u32 (*a)[4]) {
     u32 words[4], more[4];
-    u32 place = shared_address(stage) + lane % 16 * 128 + ((2 * pair + lane / 16) ^ (lane % 8)) * 16;
-    load_matrices(words, place);
+    u32 slot = shared_address(stage) + lane % 16 * 128 + ((2 * pair + lane / 16) ^ (lane % 8)) * 16;
+    load_matrices(words, slot);
     if (F == Q8_0) {
-        load_matrices(more, place + 2048);
+        load_matrices(more, slot + 2048);
 #pragma unroll
         for (int b = 0; b < 2; b++) a[b][0] = words[2 * b], a[b][1] = words[2 * b + 1], a[b][2] = more[2 * b], a[b][3] = more[2 * b + 1];
         return;
@@ -274,7 +276,7 @@ __device__ __forceinline__ void store_8(const float* v, u8* output, u32 row, u32
         two |= __shfl_xor_sync(FULL, two, 4);
         u32 next = __shfl_xor_sync(FULL, two, 8);
         uint2 four = make_uint2(two & 0xffff | next << 16, two >> 16 | next & 0xffff0000);
-        if (lane % 16 == 0) *(uint2*)(facts + digits_place(m, block)) = four;
+        if (lane % 16 == 0) *(uint2*)(facts + digits_offset(m, block)) = four;
         if (lane == 0) *(float*)(facts + 128 + m * 4) = own.scale;
     } else if (part == 0) {
         float* floats = (float*)facts + m;

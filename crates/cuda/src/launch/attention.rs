@@ -34,10 +34,9 @@ impl KernelsOptions {
 }
 
 impl Kernels {
-    /// Attention of single rows.
-    pub fn attention(&self, call: &AttentionCall<'_>) -> Result<(), Error> {
+    pub(super) fn attention_block(&self, call: &AttentionCall<'_>) -> (AttentionBlock, Arguments) {
         let KernelsOptions { head, heads, .. } = self.options;
-        let (rows, together) = (call.rows, call.together);
+        let rows = call.rows;
         assert!(call.output.len >= rows * heads * head, "room for the output");
         assert!(call.partial.len >= rows * heads * SPLITS * (head + 2), "room for partial results");
         assert!(call.arrived.len >= rows * heads, "room for counters");
@@ -50,17 +49,21 @@ impl Kernels {
             store: u32::from(call.store),
             rows: rows as u32,
         };
-        if let Some(script) = self.script().as_mut() {
-            return script.attention(params, a);
-        }
+        (params, a)
+    }
+
+    /// Attention of single rows.
+    pub fn attention(&self, call: &AttentionCall<'_>) -> Result<(), Error> {
+        let (params, a) = self.attention_block(call);
+        let (rows, together) = (call.rows, call.together);
         let splits = self.splits_for(call.length_max) as u32;
         let grid = (splits, self.options.attending() as u32, rows.div_ceil(together) as u32);
         if together == 1 {
-            return self.launch("attention", &self.attention, grid, 512, self.options.attention_bytes(), a, &params);
+            return self.launch(&self.attention, grid, 512, self.options.attention_bytes(), a, &params);
         }
         assert!(!call.store && together <= self.together_max(call.length_max), "rows that can share a block");
         let bytes = self.options.rows_bytes() + together * self.options.queries_bytes();
-        self.launch("attention_rows", &self.attention_rows, grid, 512, bytes, a, &params)
+        self.launch(&self.attention_rows, grid, 512, bytes, a, &params)
     }
 
     /// How many rows that follow each other in one sequence should share a block of [`Kernels::attention`]: as few as need no more

@@ -3,7 +3,7 @@
 //! Rows that visit the same expert read its weights each for themselves: eight of 128 experts are rarely shared by the rows
 //! of a step.
 
-use super::several::{self, THREADS, WARPS};
+use super::product_batch::{self, THREADS, WARPS};
 use super::{Kernels, Module, products, room};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -64,7 +64,7 @@ impl Kernels {
             epsilon: call.norm.1,
         };
         let grid = (count.div_ceil(8) as u32, rows as u32, 1);
-        self.launch("route", &self.experts.route, grid, 256, 0, a, &params)
+        self.launch(&self.experts.route, grid, 256, 0, a, &params)
     }
 
     /// Rows through the experts they visit.
@@ -89,7 +89,7 @@ impl Kernels {
         let mut segments = products::segments(&mut a, &[part], then, &[blocks]);
         (segments[0].rows, segments[0].tiles) = (rows as u32, (rows / pack::TILE_ROWS) as u32);
         let wave = groups.div_ceil(blocks);
-        let params = SeveralBlock {
+        let params = ProductBatchBlock {
             segments,
             input: a.at(call.input),
             output: a.at(call.output),
@@ -104,14 +104,14 @@ impl Kernels {
             slice_rows: call.rows as u32,
             used: call.used as u32,
         };
-        let stages = several::depth(1) * 4 * pack::chunk_bytes(matrix.format);
-        let input = supers * several::input_bytes(1, several::is_wide(matrix.format));
-        let kept = if call.up.is_some() { several::kept_bytes(wave * supers, 1) } else { 0 };
-        let shared = input + kept + WARPS * (several::scales_bytes(matrix.format, false) + stages);
+        let stages = product_batch::depth(1) * 4 * pack::chunk_bytes(matrix.format);
+        let input = supers * product_batch::input_bytes(1, product_batch::is_wide(matrix.format));
+        let held = if call.up.is_some() { product_batch::partial_bytes_held(wave * supers, 1) } else { 0 };
+        let shared = input + held + WARPS * (product_batch::scales_bytes(matrix.format, false) + stages);
         if shared > self.device.facts().shared_bytes {
             return Err(Error::Unsupported(format!("experts with rows of {} columns", matrix.columns)));
         }
         let kernel = if call.up.is_some() { &self.experts.gate } else { &self.experts.partial };
-        self.launch("experts", kernel, (blocks as u32, visits as u32, 1), THREADS, shared, a, &params)
+        self.launch(kernel, (blocks as u32, visits as u32, 1), THREADS, shared, a, &params)
     }
 }

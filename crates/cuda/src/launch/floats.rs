@@ -1,6 +1,6 @@
 //! Launching products with matrices of halves or brain floats, which are multiplied as they are.
 
-use super::{Kernels, Module, products, room, several};
+use super::{Kernels, Module, product_batch, products, room};
 use crate::arguments::*;
 use crate::blocks::*;
 use crate::device::{Device, Function};
@@ -10,7 +10,7 @@ use crate::pack;
 const THREADS: u32 = 256;
 /// Weight rows that a block takes at a time.
 const GROUP_ROWS: usize = 16;
-/// Blocks that share a multiprocessor: so many that enough weights are on their way.
+/// Blocks that share a multiprocessor: so many that enough weights are in flight.
 const BLOCKS_EACH: usize = 3;
 
 /// The kernels.
@@ -22,9 +22,9 @@ pub(super) struct Floats {
 
 impl Floats {
     pub fn new(device: &Device, module: &Module) -> Result<Floats, Error> {
-        let function = |kind: &str, tiles: usize| module.function(device, &format!("floats_{kind}_{tiles}"), false);
+        let function = |kind: &str, tiles: usize| module.variant("floats", &format!("{kind}_{tiles}"), 0);
         let of = |tiles| Ok([function("store", tiles)?, function("gate", tiles)?, function("logits", tiles)?]);
-        let products = several::TILES.iter().map(|&tiles| of(tiles)).collect::<Result<_, Error>>()?;
+        let products = product_batch::TILES.iter().map(|&tiles| of(tiles)).collect::<Result<_, Error>>()?;
         Ok(Floats { ready: module.function(device, "ready", false)?, products })
     }
 }
@@ -39,7 +39,7 @@ impl Kernels {
     pub fn floats(&self, call: &FloatsCall<'_>) -> Result<(), Error> {
         let (first, rows) = (call.parts[0].matrix, call.rows);
         assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
-        assert!((1..=several::TILES_MAX * 8).contains(&rows), "as many rows as there are kernels for");
+        assert!((1..=product_batch::TILES_MAX * 8).contains(&rows), "as prefill rows as there are kernels for");
         for part in call.parts {
             self.has(part.matrix);
             assert_eq!(part.matrix.columns, first.columns, "matrices over the same input are equally wide");
@@ -80,8 +80,9 @@ impl Kernels {
             }
             Then::Add => unreachable!("floats are stored, and added by the residual's own kernel"),
         };
-        let tiles = several::TILES.iter().position(|tiles| rows <= tiles * 8).unwrap_or(several::TILES.len() - 1);
-        self.launch("floats", &kernels.products[tiles][kind], (all as u32, 1, 1), THREADS, 0, a, &params)
+        let tiles =
+            product_batch::TILES.iter().position(|tiles| rows <= tiles * 8).unwrap_or(product_batch::TILES.len() - 1);
+        self.launch(&kernels.products[tiles][kind], (all as u32, 1, 1), THREADS, 0, a, &params)
     }
 
     fn make_ready(&self, kernels: &Floats, call: &FloatsCall<'_>) -> Result<(), Error> {
@@ -95,7 +96,7 @@ impl Kernels {
             format: matrix.format.file_id(),
             padding: 0,
         };
-        self.launch("ready", &kernels.ready, (call.rows as u32, 1, 1), THREADS, 0, a, &params)
+        self.launch(&kernels.ready, (call.rows as u32, 1, 1), THREADS, 0, a, &params)
     }
 
     /// Blocks of each part. Those of logits are as many as picks look at.

@@ -1,4 +1,4 @@
-//! What a phase is for one block: the entries that `kernels/token.cu` reads, and how tiles are shared out.
+//! What a phase is for one block: the entries that `kernels/decode_persistent.cu` reads, and how tiles are shared out.
 
 use super::products;
 use crate::memory::Plain;
@@ -47,7 +47,7 @@ impl Ring {
 /// Rows wider than this belong to large layers.
 const LARGE_COLUMNS: usize = 2048;
 
-/// `Job` in `kernels/token_phase.cuh`.
+/// `Job` in `kernels/persistent_phase.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub(super) struct JobBlock {
@@ -64,7 +64,7 @@ pub(super) struct JobBlock {
     pub candidates: u64,
     pub tiles: u32,
     pub rows: u32,
-    pub place: u32,
+    pub first_row: u32,
     pub columns: u32,
     pub supers: u32,
     pub slices: u32,

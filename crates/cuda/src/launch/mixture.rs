@@ -1,12 +1,12 @@
-//! A mixture of experts as phases of a program: the scores, gate and up of the chosen experts, and their downs.
+//! A mixture of experts as phases of a persistent step: the scores, gate and up of the chosen experts, and their downs.
 //!
 //! Which experts these are is known on the card only. So a block's work is cut up for a place among the chosen, not for an
 //! expert: blocks are dealt to the places for gate and up, and every block has rows of all downs.
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share};
 use super::phase::{Mark, Work};
-use super::script::{Script, input_bytes};
-use super::{Kernels, KernelsOptions, products, program, room};
+use super::recorder::{Recorder, input_bytes};
+use super::{Kernels, KernelsOptions, persistent, products, room};
 use crate::arguments::*;
 use crate::blocks::*;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use kernels::Format;
 const ROUTE: u32 = 8;
 const EXPERTS: u32 = 9;
 const MIX: u32 = 10;
-/// Most scores of one block, as `Choice` in `kernels/token_experts.cuh` has them.
+/// Most scores of one block, as `Choice` in `kernels/persistent_experts.cuh` has them.
 const SCORES_MAX: usize = 4;
 /// Widest row: a super-block for each warp.
 const COLUMNS_MAX: usize = products::WARPS * pack::CHUNK_COLUMNS;
@@ -49,8 +49,8 @@ pub(super) struct Ends {
 }
 
 impl Kernels {
-    /// Whether a step of one row of a model with so many layers, each with a mixture of this shape, can be a program. Every
-    /// block must read the residual stream in every layer, see `kernels/handed.cuh`.
+    /// Whether a step of one row of a model with so many layers, each with a mixture of this shape, can be a persistent step. Every
+    /// block must read the residual stream in every layer, see `kernels/ready_bits.cuh`.
     pub fn has_mixtures(&self, layers: usize, columns: usize, width: usize, count: usize, used: usize) -> bool {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
         let blocks = self.device.facts().multiprocessors as usize;
@@ -60,15 +60,14 @@ impl Kernels {
             || blocks.is_multiple_of(used) && width / pack::TILE_ROWS >= blocks / used;
         let fits = || {
             let (input, partial) = shared_bytes(blocks as u32, columns as u32, width as u32, used as u32);
-            input + partial + 256 <= program::WORK_BYTES_MIN && 6 * layers + 3 <= program::PHASES_MAX
+            input + partial + 256 <= persistent::WORK_BYTES_MIN && 6 * layers + 3 <= persistent::PHASES_MAX
         };
-        let few =
+        let decode =
             self.has_experts(count, used) && used <= blocks && count <= SCORES_MAX * blocks && columns <= COLUMNS_MAX;
-        self.token.is_some() && whole && few && reads && fits()
+        self.persistent.is_some() && whole && decode && reads && fits()
     }
 
-    /// A row through the experts it visits, added to the residual; in a program only.
-    pub fn mixture(&self, call: &MixtureCall<'_>) -> Result<(), Error> {
+    fn mixture_block(&self, call: &MixtureCall<'_>) -> Result<(Mixture, MixtureBlock, [u64; 2], Arguments), Error> {
         let MixtureCall { gate, up, down, count, used, .. } = *call;
         [gate, up, down].into_iter().for_each(|matrix| self.has(matrix));
         products::same_shape(gate, up)?;
@@ -110,27 +109,20 @@ impl Kernels {
             down_supers: pack::supers(width) as u32,
         };
         let plain = [a.at(call.x), a.at(call.gated)];
-        match self.script().as_mut() {
-            Some(script) => script.mixture(mixture, params, plain, a),
-            None => Err(Error::Unsupported("a mixture of experts outside of a program".to_owned())),
-        }
+        Ok((mixture, params, plain, a))
     }
 }
 
-impl Script {
-    fn mixture(
-        &mut self,
-        mixture: Mixture,
-        mut params: MixtureBlock,
-        [mut x, mut gated]: [u64; 2],
-        arguments: Arguments,
-    ) -> Result<(), Error> {
+impl Recorder<'_> {
+    /// The three phases of a mixture: norm and scores; the choice, gate and up; down and the residual.
+    pub(super) fn add_mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error> {
+        let (mixture, mut params, [mut x, mut gated], arguments) = self.kernels.mixture_block(call)?;
         let Mixture { used, columns, width, .. } = mixture;
         let (input_bytes, partial_bytes) = shared_bytes(mixture.blocks, columns, width, used);
         self.input_bytes = self.input_bytes.max(input_bytes);
         self.partial_bytes = self.partial_bytes.max(partial_bytes);
         self.norm_bytes = self.norm_bytes.max(columns as usize * 4);
-        self.kept.extend(arguments.kept);
+        self.held.extend(arguments.held);
         params.scores = self.scores()?;
         let (plain_x, plain_gated) = (x, gated);
         let read = self.read(&mut x)?;
@@ -177,7 +169,8 @@ impl Mixture {
         }
         if job.kind == EXPERTS {
             let chooses = u32::from(gate.count + down.count > 0);
-            (job.tiles, job.rows, job.place) = (gate.count, gate.count * rows, slot * self.width + gate.first * rows);
+            (job.tiles, job.rows, job.first_row) =
+                (gate.count, gate.count * rows, slot * self.width + gate.first * rows);
             job = JobBlock { format: self.gate_format.file_id(), slices: supers, slot, chooses, ..job };
             let (chunk, supers) = (pack::chunk_bytes(self.gate_format), supers as usize);
             let skipped = (gate.first as usize * supers * chunk) as u64;
@@ -194,7 +187,7 @@ impl Mixture {
             stretch.deal(supers, Some(ring.width(chunk)), chunk);
             return (JobBlock { stages: stretch.stages(ring), ..job }, stretch);
         }
-        (job.tiles, job.rows, job.place) = (down.count, down.count * rows, down.first * rows);
+        (job.tiles, job.rows, job.first_row) = (down.count, down.count * rows, down.first * rows);
         (job.columns, job.supers, job.slices) = (self.used * self.width, self.used * each, each);
         job = JobBlock { format: self.down_format.file_id(), wide: is_wide(self.down_format), ..job };
         let (chunk, each) = (pack::chunk_bytes(self.down_format), each as usize);
@@ -255,7 +248,7 @@ mod tests {
             let (_, used, columns, width) = shape;
             for (kind, rows) in [(EXPERTS, used * width), (MIX, columns)] {
                 let mut written: Vec<u32> =
-                    parts_of(shape, kind).iter().flat_map(|(job, _)| job.place..job.place + job.rows).collect();
+                    parts_of(shape, kind).iter().flat_map(|(job, _)| job.first_row..job.first_row + job.rows).collect();
                 written.sort_unstable();
                 assert_eq!(written, (0..rows).collect::<Vec<_>>());
             }

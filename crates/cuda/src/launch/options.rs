@@ -1,6 +1,8 @@
 //! What kernels are compiled for, and the definitions that follow from it.
 
-use super::{job, products, program, several};
+use super::{job, persistent, product_batch, products};
+use crate::arguments::QueryTile;
+use crate::blocks::*;
 use crate::compile::Source;
 use crate::pack;
 use kernels::Format;
@@ -33,7 +35,7 @@ pub struct KernelsOptions {
     pub experts: bool,
     /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
     pub multiprocessors: usize,
-    /// Whether a [`super::Program`] notes when its phases begin and end.
+    /// Whether a [`super::PersistentStep`] notes when its phases begin and end.
     pub times: bool,
 }
 
@@ -61,7 +63,7 @@ impl KernelsOptions {
         (self.multiprocessors / self.attending()).clamp(1, SPLITS.min(512 / self.group()))
     }
 
-    /// Copies of what attention leaves (`kernels/handed.cuh`). Two are 733 tokens/s of the 7B where one is 725, four 1.5 % less of the
+    /// Copies of what attention leaves (`kernels/ready_bits.cuh`). Two are 733 tokens/s of the 7B where one is 725, four 1.5 % less of the
     /// 30B-A3B (H200, 2026-11-17).
     pub(super) fn attended_copies(&self) -> usize {
         if self.experts { 1 } else { 2 }
@@ -72,7 +74,7 @@ impl KernelsOptions {
         if self.experts { 200 } else { 0 }
     }
 
-    /// Whether blocks are launched in pairs, which share the work on down's input (`kernels/token_input.cuh`). All of them must be on the
+    /// Whether blocks are launched in pairs, which share the work on down's input (`kernels/persistent_input.cuh`). All of them must be on the
     /// card at once; cards that have clusters have their multiprocessors in twos.
     pub(super) fn pairs(&self) -> bool {
         !self.experts && self.multiprocessors.is_multiple_of(2)
@@ -80,34 +82,40 @@ impl KernelsOptions {
 
     /// The definitions a source is compiled with; `tiles` of eight rows is for products of several rows.
     pub fn definitions(&self, source: Source, tiles: usize) -> Vec<String> {
+        let mut definitions = self.own_definitions(source, tiles);
+        definitions.extend(sizes().map(|(name, size)| format!("SIZEOF_{name}={size}")));
+        definitions
+    }
+
+    fn own_definitions(&self, source: Source, tiles: usize) -> Vec<String> {
         let mut formats: Vec<_> = self.formats.iter().map(|format| format!("WITH_{}=1", format.name())).collect();
         formats.sort();
         formats.dedup();
-        let (head, kept) = (format!("HEAD={}", self.head), format!("KV8={}", u32::from(self.kv8)));
+        let (head, held) = (format!("HEAD={}", self.head), format!("KV8={}", u32::from(self.kv8)));
         let (group, bytes) = (self.group(), self.attention_bytes());
         let splits = format!("SPLITS={}", self.splits());
         let attention =
-            [head.clone(), kept.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
+            [head.clone(), held.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
         match source {
             Source::Product => {
                 formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
                 formats
             }
-            Source::Several => {
-                let depth = format!("DEPTH={}", several::depth(tiles));
+            Source::ProductBatch => {
+                let depth = format!("DEPTH={}", product_batch::depth(tiles));
                 formats.extend(["ROWS=1".to_owned(), format!("TILES={tiles}"), depth]);
                 formats
             }
-            Source::Rows | Source::Gemm | Source::Packed => formats,
+            Source::Rows | Source::Gemm | Source::GemmPacked => formats,
             Source::Floats => vec!["ROWS=1".to_owned()],
             Source::Attention => {
                 let rows = format!("ROWS_BYTES={}", self.rows_bytes());
                 let queries = format!("QUERIES_BYTES={}", self.queries_bytes());
                 attention.into_iter().chain([rows, queries]).collect()
             }
-            Source::Heads | Source::Flash => vec![head, kept],
-            Source::Token => {
-                formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", program::FEEDERS)]);
+            Source::Heads | Source::Flash => vec![head, held],
+            Source::DecodePersistent => {
+                formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", persistent::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions(self.columns));
                 formats.push(format!("PAIRS={}", u32::from(self.pairs())));
                 formats.push(format!("ATTENDED_COPIES={}", self.attended_copies()));
@@ -121,4 +129,40 @@ impl KernelsOptions {
             }
         }
     }
+}
+
+/// Structures that kernels declare as well, by their names there: `MIRRORED` in `kernels/common.cuh` compares the sizes.
+fn sizes() -> impl Iterator<Item = (&'static str, usize)> {
+    [
+        ("Segment", size_of::<SegmentBlock>()),
+        ("Product", size_of::<ProductBlock>()),
+        ("ProductBatch", size_of::<ProductBatchBlock>()),
+        ("Ready", size_of::<ReadyBlock>()),
+        ("Floats", size_of::<FloatsBlock>()),
+        ("Route", size_of::<RouteBlock>()),
+        ("Mixture", size_of::<MixtureBlock>()),
+        ("ResidualNormQuant", size_of::<ResidualNormQuantBlock>()),
+        ("Heads", size_of::<HeadsBlock>()),
+        ("Attention", size_of::<AttentionBlock>()),
+        ("Store", size_of::<StoreBlock>()),
+        ("Flash", size_of::<FlashBlock>()),
+        ("QueryTile", size_of::<QueryTile>()),
+        ("Embed", size_of::<EmbedBlock>()),
+        ("Pick", size_of::<PickBlock>()),
+        ("Shortlist", size_of::<ShortlistBlock>()),
+        ("Plain", size_of::<PlainBlock>()),
+        ("Token", size_of::<persistent::PersistentBlock>()),
+        ("Norm", size_of::<NormBlock>()),
+        ("Random", size_of::<RandomBlock>()),
+        ("Expand", size_of::<ExpandBlock>()),
+        ("Gemm", size_of::<GemmBlock>()),
+        ("PackedPart", size_of::<PackedPartBlock>()),
+        ("GemmPacked", size_of::<GemmPackedBlock>()),
+        ("Choose", size_of::<ChooseBlock>()),
+        ("Sort", size_of::<SortBlock>()),
+        ("AddParts", size_of::<AddPartsBlock>()),
+        ("Job", size_of::<job::JobBlock>()),
+        ("Stretch", size_of::<job::StretchBlock>()),
+    ]
+    .into_iter()
 }

@@ -1,4 +1,4 @@
-//! One phase of a program, and what it is for each block.
+//! One phase of a persistent step, and what it is for each block.
 
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share, uneven_share};
 use super::mixture::{Ends, Mixture};
@@ -16,7 +16,7 @@ pub(super) struct Mark {
     pub plain: u64,
     /// Counted from 1 within a launch.
     pub write: u32,
-    /// Writes of a whole launch, known when the script is finished.
+    /// Writes of a whole launch, known when the recording is finished.
     pub step: u32,
     pub copies: u32,
     /// From one copy to the next.
@@ -109,7 +109,7 @@ impl Phase {
             candidates: p.candidates,
             tiles,
             rows: (tiles * pack::TILE_ROWS as u32).min(s.rows - row),
-            place: s.output + row,
+            slot: s.output + row,
             columns: p.columns,
             supers: p.supers,
             slices: p.slices,

@@ -9,7 +9,7 @@ use crate::memory::Matrix;
 use crate::pack;
 
 pub(super) const WARPS: usize = 16;
-/// Chunks each warp has under way: so many that two kernels still fit a multiprocessor together, because the next one's
+/// Chunks each warp has in flight: so many that two kernels still fit a multiprocessor together, because the next one's
 /// first chunks should arrive while this one runs.
 pub(super) const DEPTH: usize = 8;
 /// Most bytes of partial results of one row that a block keeps.
@@ -48,6 +48,24 @@ impl Kernels {
 
     /// Matrix times few rows.
     pub fn product(&self, call: &ProductCall<'_>) -> Result<(), Error> {
+        let plan = self.product_plan(call, false)?;
+        let (blocks, threads) = (plan.blocks.iter().sum::<usize>() as u32, (WARPS * 32) as u32);
+        let products = &self.products;
+        let function = match call.then {
+            Then::Store => &products.store,
+            Then::Add => &products.add,
+            Then::Gate(_) => &products.gate,
+            Then::Logits(_) => &products.logits,
+        };
+        for row in 0..call.rows {
+            let (params, a) = self.product_block(call, &plan, row);
+            self.launch(function, (blocks, 1, 1), threads, plan.shared_bytes(), a, &params)?;
+        }
+        Ok(())
+    }
+
+    /// How a product is cut up: as a launch, or as a phase of a persistent step.
+    pub(super) fn product_plan(&self, call: &ProductCall<'_>, persistent: bool) -> Result<Plan, Error> {
         let columns = call.parts[0].matrix.columns;
         assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
         for part in call.parts {
@@ -62,19 +80,18 @@ impl Kernels {
         assert!(call.norm.is_none_or(|(norm, _)| norm.len() == columns), "the norm is as long as a row");
         room(call.input, call.rows * columns, "input rows");
         room(call.output, call.rows * call.stride, "output rows");
-        let (with_norm, in_program) = (call.norm.is_some(), self.script().is_some());
         let multiprocessors = self.device.facts().multiprocessors as usize;
-        let mut plan = Plan::new(call.parts, call.then, with_norm, multiprocessors, in_program);
-        if in_program && matches!(call.then, Then::Store) {
+        let mut plan = Plan::new(call.parts, call.then, call.norm.is_some(), multiprocessors, persistent);
+        if persistent && matches!(call.then, Then::Store) {
             plan.spare(self.options.attending(), call.parts, multiprocessors);
         }
         if plan.shared_bytes() > self.device.facts().shared_bytes {
             return Err(Error::Unsupported(format!("a row of {columns} columns on a card with little shared memory")));
         }
-        (0..call.rows).try_for_each(|row| self.product_row(call, &plan, row))
+        Ok(plan)
     }
 
-    fn product_row(&self, call: &ProductCall<'_>, plan: &Plan, first: usize) -> Result<(), Error> {
+    pub(super) fn product_block(&self, call: &ProductCall<'_>, plan: &Plan, first: usize) -> (ProductBlock, Arguments) {
         let (mut a, columns) = (Arguments::default(), call.parts[0].matrix.columns);
         let mut params = ProductBlock {
             input: a.at(call.input) + (first * columns * 4) as u64,
@@ -91,25 +108,12 @@ impl Kernels {
         };
         params.segments = segments(&mut a, call.parts, call.then, &plan.blocks);
         params.segments.iter_mut().filter(|s| s.blocks > 0).for_each(|s| s.first_block += plan.spared as u32);
-        let blocks: usize = plan.blocks.iter().sum();
-        let products = &self.products;
-        let (name, function) = match call.then {
-            Then::Store => ("product_store", &products.store),
-            Then::Add => ("product_add", &products.add),
-            Then::Gate(_) => ("product_gate", &products.gate),
-            Then::Logits(candidates) => {
-                room(candidates, call.rows * blocks, "candidates");
-                params.candidates = a.at(candidates) + (first * blocks * 8) as u64;
-                ("product_logits", &products.logits)
-            }
-        };
-        let threads = (WARPS * 32) as u32;
-        let shared = plan.shared_bytes();
-        if let Some(script) = self.script().as_mut() {
-            // A program has a ring of its own for the chunks under way.
-            return script.product(name, partial_bytes(plan.places, plan.slices), params, a);
+        if let Then::Logits(candidates) = call.then {
+            let blocks: usize = plan.blocks.iter().sum();
+            room(candidates, call.rows * blocks, "candidates");
+            params.candidates = a.at(candidates) + (first * blocks * 8) as u64;
         }
-        self.launch(name, function, (blocks as u32, 1, 1), threads, shared, a, &params)
+        (params, a)
     }
 }
 
@@ -152,7 +156,7 @@ pub(super) struct Plan {
     /// Blocks of each part.
     blocks: Vec<usize>,
     /// Most tiles, or gate and up tiles, that one block has.
-    places: usize,
+    block_tiles: usize,
     chunk_bytes: usize,
     with_norm: bool,
     /// Blocks before the first that has work.
@@ -161,24 +165,24 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Sums that are stored or added are always kept apart by super-blocks, as products of several rows keep them. Where a block
-    /// would have too many of them there are more blocks than multiprocessors, but for a program, whose blocks all stay.
-    pub fn new(parts: &[Part<'_>], then: Then<'_>, with_norm: bool, multiprocessors: usize, in_program: bool) -> Plan {
+    /// would have too many of them there are more blocks than multiprocessors, but for a persistent step, whose blocks all stay.
+    pub fn new(parts: &[Part<'_>], then: Then<'_>, with_norm: bool, multiprocessors: usize, persistent: bool) -> Plan {
         let pair = if matches!(then, Then::Gate(_)) { 2 } else { 1 };
         let tiles: Vec<usize> = parts.iter().map(|p| p.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
         let bytes: Vec<usize> = parts.iter().map(|part| part.matrix.bytes()).collect();
         let supers = pack::supers(parts[0].matrix.columns);
         let apart = matches!(then, Then::Store | Then::Add);
-        let (blocks, places) = match apart && !in_program {
+        let (blocks, block_tiles) = match apart && !persistent {
             true => cut_apart(&tiles, &bytes, supers, multiprocessors),
             false => cut(&tiles, &bytes, multiprocessors),
         };
-        let places = places * pair;
-        let slices = if apart { supers } else { slices(places, supers) };
+        let block_tiles = block_tiles * pair;
+        let slices = if apart { supers } else { slices(block_tiles, supers) };
         let chunk_bytes = parts.iter().map(|part| pack::chunk_bytes(part.matrix.format)).max().unwrap_or(0);
-        Plan { supers, slices, blocks, places, chunk_bytes, with_norm, spared: 0 }
+        Plan { supers, slices, blocks, block_tiles, chunk_bytes, with_norm, spared: 0 }
     }
 
-    /// Leaves the first blocks of a program without work where no other gets more than an eighth more tiles for it: they wait for
+    /// Leaves the first blocks of a persistent step without work where no other gets more than an eighth more tiles for it: they wait for
     /// the keys and values of attention meanwhile, which everybody else waits for next, and longer than for a tile.
     fn spare(&mut self, attending: usize, parts: &[Part<'_>], multiprocessors: usize) {
         let tiles: Vec<usize> = parts.iter().map(|part| part.matrix.rows.div_ceil(pack::TILE_ROWS)).collect();
@@ -187,9 +191,9 @@ impl Plan {
         if left < tiles.len() || left < attending {
             return;
         }
-        let (blocks, places) = cut(&tiles, &bytes, left);
-        if 8 * places <= 9 * self.places {
-            (self.blocks, self.places, self.spared) = (blocks, places, attending);
+        let (blocks, block_tiles) = cut(&tiles, &bytes, left);
+        if 8 * block_tiles <= 9 * self.block_tiles {
+            (self.blocks, self.block_tiles, self.spared) = (blocks, block_tiles, attending);
         }
     }
 
@@ -198,11 +202,16 @@ impl Plan {
         self.slices == 1 && self.supers > 1
     }
 
-    /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks under way.
+    /// Bytes of the partial results of a block.
+    pub fn partial_bytes(&self) -> usize {
+        partial_bytes(self.block_tiles, self.slices)
+    }
+
+    /// Shared memory of a block: quantised rows, partial results (the squares of the norm before), chunks in flight.
     fn shared_bytes(&self) -> usize {
         let activations = self.supers * (256 + 64);
         let squares = if self.with_norm { self.supers * 4 } else { 0 };
-        let partial = partial_bytes(self.places, self.slices).max(squares).next_multiple_of(16);
+        let partial = self.partial_bytes().max(squares).next_multiple_of(16);
         activations + partial + WARPS * DEPTH * self.chunk_bytes
     }
 }
@@ -210,17 +219,17 @@ impl Plan {
 /// Blocks of each part, and the most tiles that one of them has.
 fn cut(tiles: &[usize], bytes: &[usize], blocks: usize) -> (Vec<usize>, usize) {
     let blocks = share(tiles, bytes, blocks.min(tiles.iter().sum()));
-    let places = tiles.iter().zip(&blocks).map(|(t, b)| t.div_ceil(*b)).max().unwrap_or(1);
-    (blocks, places)
+    let block_tiles = tiles.iter().zip(&blocks).map(|(t, b)| t.div_ceil(*b)).max().unwrap_or(1);
+    (blocks, block_tiles)
 }
 
 /// The same with as many blocks for each multiprocessor as it takes for the partial results of all super-blocks to fit.
 fn cut_apart(tiles: &[usize], bytes: &[usize], supers: usize, multiprocessors: usize) -> (Vec<usize>, usize) {
     let mut blocks = multiprocessors;
     loop {
-        let (given, places) = cut(tiles, bytes, blocks);
-        if slices(places, supers) == supers || blocks >= tiles.iter().sum() {
-            return (given, places);
+        let (given, block_tiles) = cut(tiles, bytes, blocks);
+        if slices(block_tiles, supers) == supers || blocks >= tiles.iter().sum() {
+            return (given, block_tiles);
         }
         blocks += multiprocessors;
     }
@@ -243,14 +252,14 @@ pub(super) fn share(tiles: &[usize], bytes: &[usize], blocks: usize) -> Vec<usiz
 }
 
 /// Slices of the columns: one per super-block, so that the warps of a block have nearly equal work, or one in all where
-/// a block has so many tiles that the partial results would not fit. `token.cu` knows these two cases.
-pub(super) fn slices(places: usize, supers: usize) -> usize {
-    if partial_bytes(places, supers) <= PARTIAL_BYTES_MAX { supers } else { 1 }
+/// a block has so many tiles that the partial results would not fit. `decode_persistent.cu` knows these two cases.
+pub(super) fn slices(block_tiles: usize, supers: usize) -> usize {
+    if partial_bytes(block_tiles, supers) <= PARTIAL_BYTES_MAX { supers } else { 1 }
 }
 
 /// Bytes of partial results of this many tiles, one sum for each row and slice.
-pub(super) fn partial_bytes(places: usize, slices: usize) -> usize {
-    places * slices * pack::TILE_ROWS * 4
+pub(super) fn partial_bytes(block_tiles: usize, slices: usize) -> usize {
+    block_tiles * slices * pack::TILE_ROWS * 4
 }
 
 #[cfg(test)]
@@ -261,15 +270,15 @@ mod tests {
     fn partial_results_fit() {
         // Queries, keys and values of the 1.5B; its gate and up; its down; its logits; gate and up, and down, of the 7B.
         let cases = [(4, 6), (34, 6), (3, 35), (288, 6), (72, 14), (7, 74)];
-        assert_eq!(cases.map(|(places, supers)| slices(places, supers)), [6, 6, 35, 1, 14, 74]);
+        assert_eq!(cases.map(|(block_tiles, supers)| slices(block_tiles, supers)), [6, 6, 35, 1, 14, 74]);
     }
 
     #[test]
     fn there_are_more_blocks_where_sums_do_not_fit() {
         // Down of the 7B (896 tiles, 74 super-blocks) and of the 32B (1,280 and 108), by multiprocessors.
         let blocks = |tiles: usize, supers, multiprocessors| {
-            let (blocks, places) = cut_apart(&[tiles], &[tiles], supers, multiprocessors);
-            assert!(partial_bytes(places, supers) <= PARTIAL_BYTES_MAX && blocks[0] * places >= tiles);
+            let (blocks, block_tiles) = cut_apart(&[tiles], &[tiles], supers, multiprocessors);
+            assert!(partial_bytes(block_tiles, supers) <= PARTIAL_BYTES_MAX && blocks[0] * block_tiles >= tiles);
             blocks[0]
         };
         assert_eq!([blocks(896, 74, 132), blocks(896, 74, 108), blocks(896, 74, 46)], [132, 108, 92]);

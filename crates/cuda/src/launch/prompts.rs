@@ -15,32 +15,31 @@ const TILE_K: usize = 64;
 const TILE_BYTES: usize = TILE * TILE_K * 2;
 const GEMM_SHARED_BYTES: usize = 3 * 2 * TILE_BYTES;
 /// The same from packed weights: three stages of rows, two of weights.
-const PACKED_SHARED_BYTES: usize = 5 * TILE_BYTES;
+const TILE_128_SHARED_BYTES: usize = 5 * TILE_BYTES;
 /// The same in wide tiles: four stages of both, with two barriers each.
-const WIDE: usize = 2 * TILE;
-const WIDE_SHARED_BYTES: usize = 4 * (3 * TILE_BYTES + 2 * 8);
+const TILE_256: usize = 2 * TILE;
+const TILE_256_SHARED_BYTES: usize = 4 * (3 * TILE_BYTES + 2 * 8);
 
 /// The kernels of [`Kernels::packed`] for a quantised format.
-pub(super) struct PackedKernel {
+pub(super) struct GemmPackedKernel {
     format: Format,
-    narrow: Function,
+    tile_128: Function,
     /// For more than [`TILE`] rows; compute capability 9.0 alone.
-    wide: Option<Function>,
+    tile_256: Option<Function>,
 }
 
-impl PackedKernel {
-    pub fn all(device: &Device, module: &Module, options: &KernelsOptions) -> Result<Vec<PackedKernel>, Error> {
-        let has_wide = has_wide(device);
+impl GemmPackedKernel {
+    pub fn all(device: &Device, module: &Module, options: &KernelsOptions) -> Result<Vec<GemmPackedKernel>, Error> {
         let kernel = |format: &Format| {
-            let function = |kind: &str| module.function(device, &format!("{kind}_{}", format.name()), true);
-            let wide = has_wide.then(|| function("wide")).transpose()?;
-            Ok(PackedKernel { format: *format, narrow: function("packed")?, wide })
+            let function = |name| module.variant(name, format.name(), device.facts().shared_bytes);
+            let tile_256 = has_tile_256(device).then(|| function("gemm_packed_256")).transpose()?;
+            Ok(GemmPackedKernel { format: *format, tile_128: function("gemm_packed")?, tile_256 })
         };
         options.formats.iter().filter(|&&format| !pack::is_float(format)).map(kernel).collect()
     }
 }
 
-fn has_wide(device: &Device) -> bool {
+fn has_tile_256(device: &Device) -> bool {
     device.facts().capability == (9, 0)
 }
 
@@ -59,14 +58,14 @@ impl Kernels {
             epsilon: call.epsilon,
             columns: columns as u32,
         };
-        self.launch("norm_half", &self.norm_half, (rows as u32, 1, 1), 256, 0, a, &params)
+        self.launch(&self.norm_half, (rows as u32, 1, 1), 256, 0, a, &params)
     }
 
     /// A matrix written out in half precision.
     pub fn expand(&self, call: &ExpandCall<'_>) -> Result<(), Error> {
         let matrix = call.matrix;
         self.has(matrix);
-        assert!(call.offset < call.step, "rows go to places of their own");
+        assert!(call.offset < call.step, "rows go to slots of their own");
         room(call.output, ((matrix.rows - 1) * call.step + call.offset + 1) * matrix.columns, "the expanded matrix");
         let mut a = Arguments::default();
         let params = ExpandBlock {
@@ -81,7 +80,7 @@ impl Kernels {
         };
         let chunks = matrix.rows.div_ceil(pack::TILE_ROWS) * pack::supers(matrix.columns);
         let grid = (chunks.div_ceil(8) as u32).min(self.device.facts().multiprocessors * 16);
-        self.launch("expand", &self.expand, (grid, 1, 1), 256, 0, a, &params)
+        self.launch(&self.expand, (grid, 1, 1), 256, 0, a, &params)
     }
 
     /// Matrix times many rows, in half precision.
@@ -117,21 +116,21 @@ impl Kernels {
             kind,
         };
         let grid = (m.div_ceil(TILE) as u32, n.div_ceil(TILE) as u32, call.cuts as u32);
-        self.launch("gemm", &self.gemm, grid, 256, GEMM_SHARED_BYTES, a, &params)
+        self.launch(&self.gemm, grid, 256, GEMM_SHARED_BYTES, a, &params)
     }
 
     /// Whether any number of rows is best multiplied from packed weights.
-    pub fn has_wide(&self) -> bool {
-        has_wide(&self.device)
+    pub fn has_gemm_packed_256(&self) -> bool {
+        has_tile_256(&self.device)
     }
 
     /// Whether there are matrices that are best written out for many rows.
     pub fn expands(&self) -> bool {
-        !self.has_wide() || self.has_floats()
+        !self.has_gemm_packed_256() || self.has_floats()
     }
 
     /// Matrix times many rows, in half precision, from packed weights; those of the same format in one launch.
-    pub fn packed(&self, call: &PackedCall<'_>) -> Result<(), Error> {
+    pub fn gemm_packed(&self, call: &GemmPackedCall<'_>) -> Result<(), Error> {
         assert!(
             call.visits.is_none_or(|visits| call.parts.len() == 1 && call.rows == visits.rows * visits.used),
             "visits"
@@ -140,42 +139,47 @@ impl Kernels {
             self.has(part.matrix);
             assert!(!pack::is_float(part.matrix.format), "packed weights are quantised");
         }
-        for kernel in &self.packed {
+        for kernel in &self.gemm_packed_kernels {
             let alike = |part: &&Part<'_>| part.matrix.format == kernel.format;
             let parts: Vec<Part<'_>> = call.parts.iter().filter(alike).copied().collect();
             if !parts.is_empty() {
-                self.packed_parts(kernel, &parts, call)?;
+                self.gemm_packed_parts(kernel, &parts, call)?;
             }
         }
         Ok(())
     }
 
-    fn packed_parts(&self, kernel: &PackedKernel, parts: &[Part<'_>], call: &PackedCall<'_>) -> Result<(), Error> {
+    fn gemm_packed_parts(
+        &self,
+        kernel: &GemmPackedKernel,
+        parts: &[Part<'_>],
+        call: &GemmPackedCall<'_>,
+    ) -> Result<(), Error> {
         let (visits, rows, k) = (call.visits, call.rows, parts[0].matrix.columns);
         let mut a = Arguments::default();
         let (blocks, tiles_n) = self.part_blocks(&mut a, parts, call);
         let last = parts.iter().map(|part| part.output + part.matrix.rows / visits.map_or(1, |visits| visits.count));
         let reach = (rows * call.cuts - 1) * call.stride + last.max().unwrap_or(0);
         let (kind, output, input_rows) = match call.then {
-            PackedThen::Store(output) | PackedThen::Add(output) => {
+            GemmPackedThen::Store(output) | GemmPackedThen::Add(output) => {
                 room(output, reach, "the output");
-                (u32::from(matches!(call.then, PackedThen::Add(_))), a.at(output), rows)
+                (u32::from(matches!(call.then, GemmPackedThen::Add(_))), a.at(output), rows)
             }
-            PackedThen::Gate(_, output) => {
+            GemmPackedThen::Gate(_, output) => {
                 assert!(call.cuts == 1, "a gate meets its up when both are whole");
                 room(output, reach, "the output");
                 (2, a.at(output), visits.map_or(rows, |visits| visits.rows))
             }
         };
         room(call.input, input_rows * k, "input rows");
-        let places = visits.map(|visits| visits.places);
-        let params = PackedBlock {
+        let slots = visits.map(|visits| visits.slots);
+        let params = GemmPackedBlock {
             parts: blocks,
             input: a.at(call.input),
             output,
             tiles: a.optional(visits.map(|visits| visits.tiles)),
-            from: a.optional(places.filter(|_| kind == 2)),
-            to: a.optional(places.filter(|_| kind != 2)),
+            from: a.optional(slots.filter(|_| kind == 2)),
+            to: a.optional(slots.filter(|_| kind != 2)),
             kind,
             m: rows as u32,
             k: k as u32,
@@ -185,22 +189,27 @@ impl Kernels {
             each: pack::supers(k).div_ceil(call.cuts) as u32,
             padding: 0,
         };
-        if let Some(wide) = kernel.wide.as_ref().filter(|_| rows > TILE && visits.is_none() && call.cuts == 1) {
-            let grid = (rows.div_ceil(WIDE) as u32, tiles_n, 1);
-            return self.launch("wide", wide, grid, 256 + 256, WIDE_SHARED_BYTES, a, &params);
+        if let Some(function) = kernel.tile_256.as_ref().filter(|_| rows > TILE && visits.is_none() && call.cuts == 1) {
+            let grid = (rows.div_ceil(TILE_256) as u32, tiles_n, 1);
+            return self.launch(function, grid, 256 + 256, TILE_256_SHARED_BYTES, a, &params);
         }
-        let tiles_m = visits.map_or(rows.div_ceil(TILE), VisitsCall::tiles_max);
+        let tiles_m = visits.map_or(rows.div_ceil(TILE), ExpertRowsCall::tiles_max);
         let grid = (tiles_m as u32, tiles_n, call.cuts as u32);
-        self.launch("packed", &kernel.narrow, grid, 256, PACKED_SHARED_BYTES, a, &params)
+        self.launch(&kernel.tile_128, grid, 256, TILE_128_SHARED_BYTES, a, &params)
     }
 
     /// The parts as the kernel reads them, and how many tiles of outputs they have.
-    fn part_blocks(&self, a: &mut Arguments, of: &[Part<'_>], call: &PackedCall<'_>) -> ([PackedPartBlock; 3], u32) {
+    fn part_blocks(
+        &self,
+        a: &mut Arguments,
+        of: &[Part<'_>],
+        call: &GemmPackedCall<'_>,
+    ) -> ([PackedPartBlock; 3], u32) {
         let (mut parts, mut tiles) = ([PackedPartBlock { first: u32::MAX, ..PackedPartBlock::default() }; 3], 0);
         assert!(of.len() <= parts.len(), "at most three matrices");
         for (&Part { matrix, bias, output }, block) in of.iter().zip(&mut parts) {
             let outputs = matrix.rows / call.visits.map_or(1, |visits| visits.count);
-            let up = if let PackedThen::Gate(up, _) = call.then { Some(up) } else { None };
+            let up = if let GemmPackedThen::Gate(up, _) = call.then { Some(up) } else { None };
             assert!(matrix.columns == call.parts[0].matrix.columns, "the same input");
             assert!(matrix.columns.is_multiple_of(8) && outputs.is_multiple_of(2), "whole words are read and written");
             assert!(call.visits.is_none() || outputs.is_multiple_of(pack::TILE_ROWS), "an expert has whole tiles");
@@ -236,6 +245,6 @@ impl Kernels {
         };
         let pieces = if head <= 64 { 8 } else { 16 };
         let grid = (call.tiles.len as u32, heads as u32, 1);
-        self.launch("flash", &self.flash, grid, 128, 4 * 64 * pieces * 16, a, &params)
+        self.launch(&self.flash, grid, 128, 4 * 64 * pieces * 16, a, &params)
     }
 }

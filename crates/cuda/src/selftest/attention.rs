@@ -105,7 +105,7 @@ impl Test<'_> {
             })
         };
         attend(1, &output)?;
-        self.compare(format!("few {case:?}"), &output, &expected, 2e-5, outcomes)?;
+        self.compare(format!("decode {case:?}"), &output, &expected, 2e-5, outcomes)?;
         let most = self.kernels.together_max(total);
         for together in [4, 8, most].into_iter().filter(|&together| queries > 1 && (2..=most).contains(&together)) {
             let shared = Buffer::new(self.device, &vec![f32::NAN; output.len()])?;
@@ -125,7 +125,7 @@ impl Test<'_> {
         let mut bits = vec![0; halves.len()];
         halves.read(0, &mut bits)?;
         let found: Vec<f32> = bits.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
-        let (name, error) = (format!("many {case:?}"), normalised_error(&found, &expected));
+        let (name, error) = (format!("prefill {case:?}"), normalised_error(&found, &expected));
         outcomes.push(Outcome { name, error, bound: 3e-3 });
         Ok(())
     }

@@ -6,18 +6,18 @@
 //! it. A step that turns out not to be wanted is left to end: it wrote keys and values at a position that is not valid yet
 //! in any block, and whoever gets that block writes it later in the same stream.
 
-use super::few::Few;
-use super::{FEW, Net};
+use super::decode::Decode;
+use super::{DECODE_ROWS_MAX, Net};
 use crate::backend::{BLOCK, Chunk, ModelInfo, Want};
 use ::cuda::Error;
 
-/// The step under way, if any.
+/// The step in flight, if any.
 #[derive(Default)]
 pub(super) struct Ahead {
     rows: Vec<Row>,
 }
 
-/// What a row of the step under way computes.
+/// What a row of the step in flight computes.
 struct Row {
     token: u32,
     position: usize,
@@ -34,26 +34,26 @@ impl Ahead {
     pub fn pick(
         &mut self,
         net: &Net,
-        few: &mut Few,
+        decode: &mut Decode,
         info: &ModelInfo,
         batch: &[Chunk<'_>],
         picks: &mut Vec<u32>,
     ) -> Result<(), Error> {
         if !self.is(batch) {
-            few.run(net, batch, true)?;
+            decode.run(net, batch, true)?;
         }
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let mut wanted = [0; FEW];
-        wanted.copy_from_slice(&few.tickets_given);
+        let mut wanted = [0; DECODE_ROWS_MAX];
+        wanted.copy_from_slice(&decode.tickets_given);
         let apart = rows == batch.len();
         let covered = |chunk: &Chunk<'_>| chunk.start + 1 < (chunk.blocks.len() * BLOCK).min(info.context);
         let follows = |chunk: &Chunk<'_>| chunk.want != Want::Final && covered(chunk);
         let goes_on = apart && batch.iter().all(follows);
         if goes_on {
-            few.run_on(net, batch)?;
+            decode.run_on(net, batch)?;
         }
         picks.clear();
-        few.collect(&wanted[..rows], picks)?;
+        decode.collect(&wanted[..rows], picks)?;
         self.rows.clear();
         if goes_on {
             let row = |(chunk, &token): (&Chunk<'_>, &u32)| {
@@ -65,7 +65,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Whether the step under way is this one.
+    /// Whether the step in flight is this one.
     fn is(&self, batch: &[Chunk<'_>]) -> bool {
         let same = |(chunk, row): (&Chunk<'_>, &Row)| {
             chunk.tokens == [row.token] && chunk.start == row.position && chunk.blocks.starts_with(&row.blocks)

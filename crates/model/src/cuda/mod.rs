@@ -1,26 +1,26 @@
 //! The decoder on an NVIDIA card.
 //!
-//! The same network as `cpu`, over the kernels of the `cuda` crate. A step of at most [`FEW`] rows (decoding, drafts, the
+//! The same network as `cpu`, over the kernels of the `cuda` crate. A step of at most [`DECODE_ROWS_MAX`] rows (decoding, drafts, the
 //! end of a prompt) reads packed weights and 8-bit activations, as the CPU does; it is recorded when the same number of rows
-//! comes again, and then started with one call (`few.rs`). A longer step multiplies in half precision on tensor cores (`many.rs`).
-//! Within each of the two ways a row's result depends on nothing but its own sequence; between them it differs by
-//! rounding.
+//! comes again, and then started with one call (`decode.rs`). Longer chunks multiply in half precision on tensor cores
+//! (`prefill.rs`): up to 512 rows with sums cut along K, more with whole ones. Within each of these three kinds of step
+//! ([`StepKind`]) a row's result depends on nothing but its own sequence; between them it differs by rounding.
 //!
 //! Everything is allocated when the model is loaded, so no step can run out of memory.
 
 mod ahead;
-mod few;
+mod decode;
+mod decode_batch;
+mod expert_rows;
 mod inputs;
-mod many;
-mod narrowed;
-mod places;
+mod l2_placement;
+mod prefill;
 mod recorded;
 mod rows;
 mod selftest;
-mod several;
 mod shapes;
+mod shortlist;
 mod steps;
-mod visits;
 mod weights;
 
 pub use selftest::{SelftestError, selftest};
@@ -34,18 +34,18 @@ use crate::load::LoadError;
 use crate::rope::Rope;
 use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
 use ahead::Ahead;
-use few::Few;
+use decode::Decode;
 use kernels::KvType;
 use kernels::shortlist::{Ask, Shortlist};
-use many::Many;
-use narrowed::Narrowed;
-use rows::{Way, groups, wanted_rows};
+use prefill::Prefill;
+use rows::{StepKind, groups, wanted_rows};
+use shortlist::ShortlistStep;
 use std::ops::Range;
 use std::path::Path;
 use weights::{FileSource, Layer, RandomSource, Source, Weights};
 
 /// Most rows of a step that is computed like single tokens.
-pub const FEW: usize = 32;
+pub const DECODE_ROWS_MAX: usize = 32;
 /// Most rows of any step.
 pub const ROWS_MAX: usize = 2048;
 /// Most sequences of one step.
@@ -67,7 +67,7 @@ pub struct CudaOptions {
     /// Whether single steps note when their phases begin and end, for [`CudaModel::times`].
     pub times: bool,
     /// Places in memory that single steps are tried in at first, because some are several percent faster; 1 for the first that comes.
-    pub places: usize,
+    pub placements: usize,
 }
 
 /// A decoder on a card, with its weights and its KV cache.
@@ -75,14 +75,14 @@ pub struct CudaModel {
     config: Config,
     info: ModelInfo,
     net: Net,
-    few: Few,
-    many: Many,
+    decode: Decode,
+    prefill: Prefill,
     ahead: Ahead,
-    narrowed: Option<Narrowed>,
+    shortlist: Option<ShortlistStep>,
     logits: Pinned<f32>,
 }
 
-/// What both ways of computing a step share: it does not change after loading.
+/// What all kinds of step share: it does not change after loading.
 struct Net {
     config: Config,
     device: Device,
@@ -102,8 +102,8 @@ impl CudaModel {
         let config = Config::new(&gguf, options.config)?;
         let device = Device::open(options.card)?;
         // Saved blocks of other orders of elements (`exchange` in the crate's `kernels/heads.cuh`) are not read.
-        let kept = ("cuda, turned", options.kv_type, config.kv_heads, config.head);
-        let identity = fingerprint(&gguf, &kept, &config);
+        let held = ("cuda, turned", options.kv_type, config.kv_heads, config.head);
+        let identity = fingerprint(&gguf, &held, &config);
         let source = FileSource::new(path, &gguf, &device, options.threads);
         CudaModel::build(config, options, device.clone(), &source, identity)
     }
@@ -153,14 +153,14 @@ impl CudaModel {
             kernels,
             weights,
         };
-        let mut few = Few::new(&net)?;
-        few.prepare(&net, options.places)?;
+        let mut decode = Decode::new(&net)?;
+        decode.prepare(&net, options.placements)?;
         Ok(CudaModel {
-            few,
-            many: Many::new(&net)?,
+            decode,
+            prefill: Prefill::new(&net)?,
             ahead: Ahead::default(),
-            narrowed: Narrowed::new(&net)?,
-            logits: Pinned::zeroed(&device, FEW * config.vocab)?,
+            shortlist: ShortlistStep::new(&net)?,
+            logits: Pinned::zeroed(&device, DECODE_ROWS_MAX * config.vocab)?,
             config,
             info,
             net,
@@ -179,7 +179,7 @@ impl CudaModel {
 
     /// Clock readings of the last step of one row, `[phase][multiprocessor][cuda::READINGS]`.
     pub fn times(&self) -> Result<Vec<u64>, BackendError> {
-        self.few.times().map_err(failed)
+        self.decode.times().map_err(failed)
     }
 
     /// Waits until the card has nothing left to do, for measuring.
@@ -209,18 +209,18 @@ impl Backend for CudaModel {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
-        let way_of = self.ways();
-        if wanted.len() != rows || !batch.iter().all(|chunk| way_of(chunk) == Way::Few) {
+        let kind_of = self.kinds();
+        if wanted.len() != rows || !batch.iter().all(|chunk| kind_of(chunk) == StepKind::Decode) {
             return self.pick_wanted(batch, &wanted, picks).map_err(failed);
         }
-        if rows <= FEW {
-            self.ahead.pick(&self.net, &mut self.few, &self.info, batch, picks).map_err(failed)?;
+        if rows <= DECODE_ROWS_MAX {
+            self.ahead.pick(&self.net, &mut self.decode, &self.info, batch, picks).map_err(failed)?;
             return Ok(true);
         }
         self.ahead.forget();
         picks.clear();
-        for group in groups(batch.iter(), FEW) {
-            self.few.pick(&self.net, &group, picks).map_err(failed)?;
+        for group in groups(batch.iter(), DECODE_ROWS_MAX) {
+            self.decode.pick(&self.net, &group, picks).map_err(failed)?;
         }
         Ok(true)
     }
@@ -234,21 +234,23 @@ impl Backend for CudaModel {
     ) -> Result<bool, BackendError> {
         check(&self.info, batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let Some(narrowed) = self.narrowed.as_mut().filter(|_| rows <= FEW && wanted_rows(batch).len() == rows) else {
+        let Some(shortlist) =
+            self.shortlist.as_mut().filter(|_| rows <= DECODE_ROWS_MAX && wanted_rows(batch).len() == rows)
+        else {
             return Ok(false);
         };
         if asks.len() != rows {
             return Err(BackendError::BadBatch(format!("{} asks for {rows} rows", asks.len())));
         }
         self.ahead.forget();
-        narrowed.run(&self.net, &mut self.few, batch, asks, mask, lists).map_err(failed)?;
+        shortlist.run(&self.net, &mut self.decode, batch, asks, mask, lists).map_err(failed)?;
         Ok(true)
     }
 
     fn part_of_row(&mut self, row: usize, part: Range<usize>) -> Result<Vec<f32>, BackendError> {
-        let narrowed = self.narrowed.as_mut().filter(|_| row < FEW && part.end <= self.config.vocab);
+        let shortlist = self.shortlist.as_mut().filter(|_| row < DECODE_ROWS_MAX && part.end <= self.config.vocab);
         let none = || BackendError::BadBatch(format!("row {row} has no part {part:?}"));
-        narrowed.ok_or_else(none)?.part_of_row(&self.few, self.config.vocab, row, part).map_err(failed)
+        shortlist.ok_or_else(none)?.part_of_row(&self.decode, self.config.vocab, row, part).map_err(failed)
     }
 
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {

@@ -2,14 +2,14 @@
 
 use super::Net;
 use crate::config::Config;
-use ::cuda::{Graph, Program};
+use ::cuda::{Graph, PersistentStep};
 
 /// How a step is started.
 pub(super) enum Recorded {
     /// Kernel by kernel: it came once, and recording takes longer than that, milliseconds.
     Once,
     Graph(Graph),
-    Program(Box<Program>),
+    Persistent(Box<PersistentStep>),
 }
 
 /// What a recorded step depends on.
@@ -21,7 +21,7 @@ pub(super) struct Shape {
     /// All rows are of one sequence, in which they follow each other.
     pub following: bool,
     pub with_logits: bool,
-    /// A power of two that no row's positions exceed; the largest for a program, which looks for itself.
+    /// A power of two that no row's positions exceed; the largest for a persistent step, which looks for itself.
     pub length_max: usize,
 }
 
@@ -30,17 +30,17 @@ pub(super) struct Shape {
 pub(super) const LENGTHS: (usize, usize) = (256, 1 << 15);
 
 impl Shape {
-    pub fn of_program(with_logits: bool) -> Shape {
+    pub fn of_persistent(with_logits: bool) -> Shape {
         Shape { rows: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
     }
 }
 
 /// Whether a step of so many rows is one kernel.
-pub(super) fn is_program(net: &Net, rows: usize) -> bool {
+pub(super) fn is_persistent(net: &Net, rows: usize) -> bool {
     let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
     let has = match experts {
         Some(e) => kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used),
-        None => kernels.has_programs(*embedding, *feed_forward, *layers),
+        None => kernels.has_persistent(*embedding, *feed_forward, *layers),
     };
     rows == 1 && has
 }

@@ -1,6 +1,6 @@
 //! Rows of a step: which of them somebody wants, and how a batch is cut into steps.
 
-use super::{FEW, ROWS_MAX};
+use super::{DECODE_ROWS_MAX, ROWS_MAX};
 use crate::backend::{Chunk, Want};
 
 /// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
@@ -8,45 +8,45 @@ const DRAFT_ROWS: usize = 65;
 
 /// Most rows through experts, where they are no draft: few rows visit experts one by one, 32 in 19 ms where all together take 7 (30B-A3B,
 /// H200, 2026-11-17).
-const FEW_VISITS: usize = 8;
+const EXPERT_DECODE_ROWS_MAX: usize = 8;
 
 /// Most rows of a sequence whose products are cut into parts, so that all of a card has something to do. Measured, in ARCHITECTURE.
-const MEDIUM: usize = 512;
+const PREFILL_SHORT_ROWS_MAX: usize = 512;
 
 /// How a chunk's rows are computed. That is for the chunk alone to say, not for its neighbours: what a sequence says must not depend
 /// on the prompts that are read beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Like single tokens, at most [`FEW`] at once.
-    Few,
+pub(super) enum StepKind {
+    /// Like single tokens, at most [`DECODE_ROWS_MAX`] at once.
+    Decode,
     /// In half precision, each product cut into parts that are added up.
-    Medium,
+    PrefillShort,
     /// In half precision, each product whole.
-    Many,
+    PrefillLong,
 }
 
-impl Way {
-    pub const ALL: [Way; 3] = [Way::Few, Way::Medium, Way::Many];
+impl StepKind {
+    pub const ALL: [StepKind; 3] = [StepKind::Decode, StepKind::PrefillShort, StepKind::PrefillLong];
 
-    pub fn of(chunk: &Chunk<'_>, experts: bool) -> Way {
-        let few = match chunk.want {
+    pub fn of(chunk: &Chunk<'_>, experts: bool) -> StepKind {
+        let decode = match chunk.want {
             Want::All => DRAFT_ROWS,
-            _ if experts => FEW_VISITS,
-            _ => FEW,
+            _ if experts => EXPERT_DECODE_ROWS_MAX,
+            _ => DECODE_ROWS_MAX,
         };
         match chunk.tokens.len() {
-            rows if rows <= few => Way::Few,
-            rows if rows <= MEDIUM => Way::Medium,
-            _ => Way::Many,
+            rows if rows <= decode => StepKind::Decode,
+            rows if rows <= PREFILL_SHORT_ROWS_MAX => StepKind::PrefillShort,
+            _ => StepKind::PrefillLong,
         }
     }
 
     /// Most rows of one step.
     pub fn rows_max(self) -> usize {
         match self {
-            Way::Few => FEW,
-            Way::Medium => MEDIUM,
-            Way::Many => ROWS_MAX,
+            StepKind::Decode => DECODE_ROWS_MAX,
+            StepKind::PrefillShort => PREFILL_SHORT_ROWS_MAX,
+            StepKind::PrefillLong => ROWS_MAX,
         }
     }
 }
@@ -81,12 +81,12 @@ pub(super) fn wanted_rows(batch: &[Chunk<'_>]) -> Vec<usize> {
     wanted
 }
 
-/// Cuts rows into runs of neighbours, at most [`FEW`] long, as first row and length.
+/// Cuts rows into runs of neighbours, at most [`DECODE_ROWS_MAX`] long, as first row and length.
 pub(super) fn runs(rows: &[usize]) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &row in rows {
         match runs.last_mut() {
-            Some((first, count)) if *first + *count == row && *count < FEW => *count += 1,
+            Some((first, count)) if *first + *count == row && *count < DECODE_ROWS_MAX => *count += 1,
             _ => runs.push((row, 1)),
         }
     }
@@ -108,26 +108,30 @@ mod tests {
         ];
         assert_eq!(wanted_rows(&batch), [0, 1, 2, 7]);
         assert_eq!(runs(&[0, 1, 2, 7]), [(0, 3), (7, 1)]);
-        let many: Vec<usize> = (0..FEW + 1).collect();
-        assert_eq!(runs(&many), [(0, FEW), (FEW, 1)]);
+        let prefill: Vec<usize> = (0..DECODE_ROWS_MAX + 1).collect();
+        assert_eq!(runs(&prefill), [(0, DECODE_ROWS_MAX), (DECODE_ROWS_MAX, 1)]);
     }
 
     #[test]
     fn a_chunk_says_by_itself_how_it_is_computed() {
         let tokens = [7; 600];
-        let way = |rows: usize, want, experts| {
-            Way::of(&Chunk { tokens: &tokens[..rows], start: 0, blocks: &[], want }, experts)
+        let kind = |rows: usize, want, experts| {
+            StepKind::of(&Chunk { tokens: &tokens[..rows], start: 0, blocks: &[], want }, experts)
         };
         for (rows, dense, experts, draft) in [
-            (8, Way::Few, Way::Few, Way::Few),
-            (9, Way::Few, Way::Medium, Way::Few),
-            (32, Way::Few, Way::Medium, Way::Few),
-            (33, Way::Medium, Way::Medium, Way::Few),
-            (66, Way::Medium, Way::Medium, Way::Medium),
-            (513, Way::Many, Way::Many, Way::Many),
+            (8, StepKind::Decode, StepKind::Decode, StepKind::Decode),
+            (9, StepKind::Decode, StepKind::PrefillShort, StepKind::Decode),
+            (32, StepKind::Decode, StepKind::PrefillShort, StepKind::Decode),
+            (33, StepKind::PrefillShort, StepKind::PrefillShort, StepKind::Decode),
+            (66, StepKind::PrefillShort, StepKind::PrefillShort, StepKind::PrefillShort),
+            (513, StepKind::PrefillLong, StepKind::PrefillLong, StepKind::PrefillLong),
         ] {
-            assert_eq!((way(rows, Want::Last, false), way(rows, Want::Last, true)), (dense, experts), "{rows} rows");
-            assert_eq!((way(rows, Want::All, false), way(rows, Want::All, true)), (draft, draft), "a draft of {rows}");
+            assert_eq!((kind(rows, Want::Last, false), kind(rows, Want::Last, true)), (dense, experts), "{rows} rows");
+            assert_eq!(
+                (kind(rows, Want::All, false), kind(rows, Want::All, true)),
+                (draft, draft),
+                "a draft of {rows}"
+            );
         }
     }
 
@@ -137,7 +141,7 @@ mod tests {
         let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
         let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
         let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
-        let shapes: Vec<_> = groups(batch.iter(), FEW).iter().map(shape).collect();
+        let shapes: Vec<_> = groups(batch.iter(), DECODE_ROWS_MAX).iter().map(shape).collect();
         let expected: [&[(usize, usize)]; 5] =
             [&[(5, 1), (9, 30)], &[(100, 32)], &[(132, 32)], &[(164, 6), (3, 1)], &[(2, 26)]];
         assert_eq!(shapes, expected);

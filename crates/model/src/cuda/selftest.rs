@@ -11,7 +11,7 @@ use ::cuda::selftest::{Cases, Outcome};
 use kernels::KvType;
 use std::ops::Range;
 
-/// Few logits are as good as a whole vocabulary of them to see whether a row is the same.
+/// Decode logits are as good as a whole vocabulary of them to see whether a row is the same.
 const VOCAB: usize = 320;
 
 /// Why steps could not be tested.
@@ -93,8 +93,8 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     let experts = shape.experts.map(|experts| Experts { count: steps.experts, ..experts });
     let config = Config { layers, feed_forward, experts, vocab: VOCAB, ..shape };
     let kv_tokens = steps.depths.iter().max().unwrap_or(&0) + steps.rows;
-    let (of_file, threads, times, places) = (ConfigOptions::default(), 2, false, 1);
-    let options = CudaOptions { card, kv_tokens, kv_type, config: of_file, threads, times, places };
+    let (of_file, threads, times, placements) = (ConfigOptions::default(), 2, false, 1);
+    let options = CudaOptions { card, kv_tokens, kv_type, config: of_file, threads, times, placements };
     Ok(CudaModel::random(config, options)?)
 }
 

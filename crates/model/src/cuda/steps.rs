@@ -1,54 +1,54 @@
-//! How a batch becomes steps: each chunk is computed the way its own length says, and those of one way together.
+//! How a batch becomes steps: the length of a chunk decides its kind of step, and chunks of one kind are computed together.
 
 use super::CudaModel;
-use super::rows::{Way, groups, runs, wanted_rows};
+use super::rows::{StepKind, groups, runs, wanted_rows};
 use crate::backend::Chunk;
 use ::cuda::Error;
 
 impl CudaModel {
     /// Says how a chunk is computed.
-    pub(super) fn ways(&self) -> impl Fn(&Chunk<'_>) -> Way + use<> {
+    pub(super) fn kinds(&self) -> impl Fn(&Chunk<'_>) -> StepKind + use<> {
         let experts = self.config.experts.is_some();
-        move |chunk| Way::of(chunk, experts)
+        move |chunk| StepKind::of(chunk, experts)
     }
 
     pub(super) fn step(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
         logits.clear();
-        let way_of = self.ways();
-        let way = way_of(&batch[0]);
-        if batch.iter().all(|chunk| way_of(chunk) == way) {
-            return self.steps(way, batch, logits);
+        let kind_of = self.kinds();
+        let kind = kind_of(&batch[0]);
+        if batch.iter().all(|chunk| kind_of(chunk) == kind) {
+            return self.steps(kind, batch, logits);
         }
-        let mut of_ways = [const { Vec::new() }; Way::ALL.len()];
-        for (way, logits) in Way::ALL.into_iter().zip(&mut of_ways) {
-            let own: Vec<Chunk<'_>> = batch.iter().filter(|chunk| way_of(chunk) == way).copied().collect();
-            self.steps(way, &own, logits)?;
+        let mut of_kinds = [const { Vec::new() }; StepKind::ALL.len()];
+        for (kind, logits) in StepKind::ALL.into_iter().zip(&mut of_kinds) {
+            let own: Vec<Chunk<'_>> = batch.iter().filter(|chunk| kind_of(chunk) == kind).copied().collect();
+            self.steps(kind, &own, logits)?;
         }
-        let mut rows = of_ways.each_ref().map(|logits| logits.chunks_exact(self.config.vocab));
+        let mut rows = of_kinds.each_ref().map(|logits| logits.chunks_exact(self.config.vocab));
         for chunk in batch {
-            let from = &mut rows[way_of(chunk) as usize];
+            let from = &mut rows[kind_of(chunk) as usize];
             from.take(chunk.wanted().len()).for_each(|row| logits.extend_from_slice(row));
         }
         Ok(())
     }
 
     /// Chunks that are computed the same way; logits are added.
-    fn steps(&mut self, way: Way, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
-        for group in groups(batch.iter(), way.rows_max()) {
-            match way {
-                Way::Few => self.few_rows(&group, logits)?,
-                Way::Medium | Way::Many => self.many_rows(way, &group, logits)?,
+    fn steps(&mut self, kind: StepKind, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        for group in groups(batch.iter(), kind.rows_max()) {
+            match kind {
+                StepKind::Decode => self.few_rows(&group, logits)?,
+                StepKind::PrefillShort | StepKind::PrefillLong => self.prefill_rows(kind, &group, logits)?,
             }
         }
         Ok(())
     }
 
-    /// A step of at most [`super::FEW`] rows; logits are added.
+    /// A step of at most [`super::DECODE_ROWS_MAX`] rows; logits are added.
     fn few_rows(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
         let all = wanted.len() == rows;
-        self.few.run(&self.net, batch, all)?;
+        self.decode.run(&self.net, batch, all)?;
         if all {
             return self.take_logits(rows, logits);
         }
@@ -58,20 +58,20 @@ impl CudaModel {
         }
         for (first, count) in runs(&wanted) {
             let width = self.config.embedding;
-            let x = self.few.residual().part(first * width..(first + count) * width);
-            self.few.head(&self.net, x, count)?;
+            let x = self.decode.residual().part(first * width..(first + count) * width);
+            self.decode.head(&self.net, x, count)?;
             self.take_logits(count, logits)?;
         }
         Ok(())
     }
 
     /// A step of any number of rows, in half precision; logits are added.
-    fn many_rows(&mut self, way: Way, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
-        self.many.run(&self.net, way, batch)?;
+    fn prefill_rows(&mut self, kind: StepKind, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
+        self.prefill.run(&self.net, kind, batch)?;
         for (first, count) in runs(&wanted_rows(batch)) {
             let width = self.config.embedding;
-            let x = self.many.residual().part(first * width..(first + count) * width);
-            self.few.head(&self.net, x, count)?;
+            let x = self.prefill.residual().part(first * width..(first + count) * width);
+            self.decode.head(&self.net, x, count)?;
             self.take_logits(count, logits)?;
         }
         Ok(())
@@ -86,29 +86,29 @@ impl CudaModel {
         picks: &mut Vec<u32>,
     ) -> Result<bool, Error> {
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        let way_of = self.ways();
-        let way = way_of(&batch[0]);
-        let is_one = rows <= way.rows_max() && batch.iter().all(|chunk| way_of(chunk) == way);
+        let kind_of = self.kinds();
+        let kind = kind_of(&batch[0]);
+        let is_one = rows <= kind.rows_max() && batch.iter().all(|chunk| kind_of(chunk) == kind);
         if wanted.is_empty() || !is_one {
             return Ok(false);
         }
         self.ahead.forget();
         picks.clear();
-        match way {
-            Way::Few => self.few.run(&self.net, batch, false)?,
-            Way::Medium | Way::Many => self.many.run(&self.net, way, batch)?,
+        match kind {
+            StepKind::Decode => self.decode.run(&self.net, batch, false)?,
+            StepKind::PrefillShort | StepKind::PrefillLong => self.prefill.run(&self.net, kind, batch)?,
         }
         let width = self.config.embedding;
         for (first, count) in runs(wanted) {
-            let residual = if way == Way::Few { self.few.residual() } else { self.many.residual() };
-            self.few.head(&self.net, residual.part(first * width..(first + count) * width), count)?;
-            self.few.pick_head(&self.net, count, picks)?;
+            let residual = if kind == StepKind::Decode { self.decode.residual() } else { self.prefill.residual() };
+            self.decode.head(&self.net, residual.part(first * width..(first + count) * width), count)?;
+            self.decode.pick_head(&self.net, count, picks)?;
         }
         Ok(true)
     }
 
     fn take_logits(&mut self, rows: usize, logits: &mut Vec<f32>) -> Result<(), Error> {
-        let values = self.logits.receive(self.few.logits(0..rows * self.config.vocab))?;
+        let values = self.logits.receive(self.decode.logits(0..rows * self.config.vocab))?;
         logits.extend_from_slice(values);
         Ok(())
     }

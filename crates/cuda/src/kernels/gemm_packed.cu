@@ -1,8 +1,10 @@
 // Matrix times many rows, straight from packed weights: short prompts, and all rows that visit the same expert.
 //
-// The same bits as `expand` and `gemm.cu` give where rows are not cut, another way: weights become halves on their way into shared
+// The same bits as `expand` and `gemm.cu` give where rows are not cut, another way: weights become halves in flight into shared
 // memory. Of every tile of 128 x 64 weights a thread has one block of 32, which it asks for two tiles ahead and unpacks while tensor cores
 // work on the tile before. That costs instructions for every 128 rows anew, where expanding costs memory traffic once.
+
+#include "gemm.cuh"
 
 // Super-blocks that are asked for before they are needed.
 #define AHEAD 2
@@ -15,8 +17,9 @@ struct PackedPart {
     u32 first;             // Number of its first tile of outputs.
     u32 output;            // Place of its first output in a row.
 };
+MIRRORED(PackedPart);
 
-struct Packed {
+struct GemmPacked {
     PackedPart parts[3];   // Those that do not exist begin after the last tile.
     const u16* input;      // [row][k]
     void* output;
@@ -30,6 +33,7 @@ struct Packed {
     u32 output_stride;
     u32 each;              // Super-blocks of a row that a block has: blockIdx.z says which, and has its own output row then.
 };
+MIRRORED(GemmPacked);
 
 // A thread's share of every tile of weights: 32 columns of a row. After the last row it is the last once more.
 template <int F>
@@ -38,7 +42,7 @@ struct Share {
     u32 lane;              // Whose block of a chunk it is, in the first of four tiles.
     u32 own;               // Number among the threads that share a tile.
 
-    __device__ __forceinline__ Share(const Packed& p, const PackedPart& part, u32 expert, u32 first, u32 own) : own(own) {
+    __device__ __forceinline__ Share(const GemmPacked& p, const PackedPart& part, u32 expert, u32 first, u32 own) : own(own) {
         u32 n = min(first + own / 2, part.n - 1), rows = part.n;
         bool is_second = p.kind == GATE && n % 2;
         if (p.kind == GATE) n /= 2, rows /= 2;
@@ -61,13 +65,13 @@ struct Share {
     __device__ __forceinline__ void write(const Raw& raw, u32 step, u32 tile) const {
         Block b = read_block<F>(raw, lane + step % 4 * 2);
 #pragma unroll
-        for (int i = 0; i < 4; i++) store_16(tile + place(own / 2, own % 2 * 4 + i), eight_halves<F>(b, i * 8));
+        for (int i = 0; i < 4; i++) store_16(tile + slot(own / 2, own % 2 * 4 + i), eight_halves<F>(b, i * 8));
     }
 };
 
 // One tile of at most COUNT * 32 rows times one of 128 outputs.
 template <int F, int COUNT>
-__device__ __forceinline__ void multiply(const Packed& p, const PackedPart& part, uint4 tile) {
+__device__ __forceinline__ void multiply(const GemmPacked& p, const PackedPart& part, uint4 tile) {
     extern __shared__ __align__(1024) u8 shared[];
     u32 inputs = shared_address(shared), weights = inputs + STAGES * TILE_BYTES, first = (blockIdx.y - part.first) * TILE;
     u32 super = blockIdx.z * p.each, last = min(super + p.each, p.supers);
@@ -86,14 +90,14 @@ __device__ __forceinline__ void multiply(const Packed& p, const PackedPart& part
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             bool exists = starts[i] != 0xffffffffu && column < p.k;
-            u32 to = inputs + step % STAGES * TILE_BYTES + place(threadIdx.x / 8 + i * 32, piece);
+            u32 to = inputs + step % STAGES * TILE_BYTES + slot(threadIdx.x / 8 + i * 32, piece);
             if (step < end) copy_16_or_zero(to, exists ? p.input + starts[i] + column : p.input, exists);
         }
         copies_commit();
     };
     float sums[COUNT_SUMS(COUNT)] = {};
     for (int i = 0; i < STAGES - 1; i++) fetch(begin + i);
-    // A step writes the weights of the next and asks for those of the one after, so there are always two on their way.
+    // A step writes the weights of the next and asks for those of the one after, so there are always two in flight.
     auto read = [&](u32 step) { return share.read(min(step, end - 1)); };
     auto work = [&](u32 step, const Raw& next, Raw& after) {
         copies_wait<STAGES - 2>();
@@ -125,7 +129,7 @@ __device__ __forceinline__ void multiply(const Packed& p, const PackedPart& part
 }
 
 template <int F>
-__device__ __forceinline__ void packed(const Packed& p) {
+__device__ __forceinline__ void gemm_packed(const GemmPacked& p) {
     let_next_start();
     // Whose tile it is the kernel before says, where there are experts.
     if (p.tiles) wait_for_previous();
@@ -140,6 +144,6 @@ __device__ __forceinline__ void packed(const Packed& p) {
 
 // A kernel for each format: in one they take the compiler minutes.
 #define ENTRY(F) \
-    extern "C" __global__ void __launch_bounds__(256, 2) packed_##F(const __grid_constant__ Packed p) { packed<F>(p); }
+    extern "C" __global__ void __launch_bounds__(256, 2) gemm_packed_##F(const __grid_constant__ GemmPacked p) { gemm_packed<F>(p); }
 FOR_EACH_FORMAT(ENTRY)
 #undef ENTRY

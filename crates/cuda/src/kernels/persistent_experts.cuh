@@ -1,4 +1,4 @@
-// A mixture of experts as three phases of `token.cu`.
+// A mixture of experts as three phases of `decode_persistent.cu`.
 //
 //   route     norm and scores: a block has one expert's score, or a few; the quantised row stays in its shared memory
 //   experts   every block reads all scores and chooses for itself; then gate, up and silu of its part of one chosen expert
@@ -7,7 +7,10 @@
 // Which weights are read depends on the choice, so the feeder of the ring stops before `experts` (`known`) and goes on from
 // there through `mix` and further the moment the choice is known: the weights of `mix` come while gate and up are computed.
 //
-// Sums and their order are those of `experts.cu` and `settle.cu`, bit for bit.
+// Sums and their order are those of `experts.cu` and `residual_norm_quant.cu`, bit for bit.
+
+#include "route.cuh"
+#include "persistent_product.cuh"
 
 // Parameters of `route` and `experts`; a layer's.
 struct Mixture {
@@ -20,6 +23,7 @@ struct Mixture {
     u32 known;             // Phases before the next choice, or all.
     u32 down_supers;
 };
+MIRRORED(Mixture);
 
 #define SCORES_MAX 4
 
@@ -51,7 +55,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count ? at : columns, columns, r);
     note(times, 1);
     take_norm(room.norm, job, w);
-    if (at < columns) settle_8<0>(look_8(job.input + at), job.input + at, mark, v);
+    if (at < columns) wait_ready_8<0>(poll_8(job.input + at), job.input + at, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);
@@ -145,8 +149,8 @@ finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before,
 #pragma unroll 1
     for (u32 row = own / 4; row < rows; row += PRODUCT_THREADS / 4) {
         // Each lane has a copy.
-        u32* out = job.output + job.place + row + quarter * job.apart;
-        float value = settle(row == own / 4 ? own_before : load_relaxed(out), out, (mark + 3) & 3);
+        u32* out = job.output + job.first_row + row + quarter * job.apart;
+        float value = residual_norm_quant(row == own / 4 ? own_before : load_relaxed(out), out, (mark + 3) & 3);
 #pragma unroll 8
         for (u32 visit = 0; visit < used; visit++) value = weighted[visit * rows + row] + value;
         put(out, value, mark);

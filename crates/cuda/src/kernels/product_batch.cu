@@ -10,33 +10,36 @@
 //
 // A unit is sixteen weight rows (a group: four tiles of the packed layout, or two of a gate and two of its up) by one
 // super-block of columns, one warp's work. Rows are quantised into the order in which lanes feed them to the tensor cores:
-// once for all, by `settle`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32,
+// once for all, by `residual_norm_quant`, where every block needs all of them. The sums of `product.cu`, bit for bit: integers inside a block of 32,
 // or inside a super-block whose scales are integers, are exact, and floats are added in the same order: eight blocks in a tree, then
 // super-blocks in order; or, where a product has one slice, super-blocks in order for each of the eight, then the tree (`WHOLE`).
 //
 // Matrices whose result is added to the residual are cut along the columns too, or every block would read all of a long
-// row: `several_partial` quantises its columns of the rows itself and leaves one sum per super-block, and the `settle` of
+// row: `product_batch_partial` quantises its columns of the rows itself and leaves one sum per super-block, and the `residual_norm_quant` of
 // whoever reads the residual next adds them.
+
+#include "supers.cuh"
 
 #define PARTIAL 4
 
 extern __shared__ __align__(128) u8 shared[];
 
-struct Several {
+struct ProductBatch {
     Segment segments[3];
-    const u8* input;      // From `settle`; `several_partial`: floats, [row][columns].
+    const u8* input;      // From `residual_norm_quant`; `product_batch_partial`: floats, [row][columns].
     float* output;
     u64* candidates;      // Logits only: the best entry of each block, [row][block].
     u32 supers;
     u32 rows;             // Rows in use.
     u32 output_stride;
-    u32 splits;           // Parts the columns are cut into; `several_partial` only.
+    u32 splits;           // Parts the columns are cut into; `product_batch_partial` only.
     u32 wave;             // Groups whose partial results fit.
     u32 columns;
     const u32* chosen;    // Experts only: which each row visits, [row][used].
-    u32 slice_rows;       // Rows of a slice of `several_partial`'s output.
+    u32 slice_rows;       // Rows of a slice of `product_batch_partial`'s output.
     u32 used;
 };
+MIRRORED(ProductBatch);
 
 // What a block has to do: groups of rows by super-blocks of columns.
 struct Share {
@@ -45,7 +48,7 @@ struct Share {
 };
 
 template <int KIND>
-__device__ __forceinline__ Share share_of(const Several& p, const Segment& s) {
+__device__ __forceinline__ Share share_of(const ProductBatch& p, const Segment& s) {
     u32 block = blockIdx.x - s.first_block, splits = KIND == PARTIAL ? p.splits : 1;
     u32 split = block % splits, blocks = s.blocks / splits;
     u32 tiles = KIND == GATE ? 2 : 4, groups = (s.tiles + tiles - 1) / tiles;
@@ -60,7 +63,7 @@ __device__ __forceinline__ Share share_of(const Several& p, const Segment& s) {
 }
 
 // Waits for the rows of this share and copies them into shared memory.
-__device__ __forceinline__ void take_input(const Several& p, const Share& share, bool wide, u8* input) {
+__device__ __forceinline__ void take_input(const ProductBatch& p, const Share& share, bool wide, u8* input) {
     wait_for_previous();
     u32 bytes = share.supers * input_bytes(wide);
 #pragma unroll
@@ -75,7 +78,7 @@ __device__ __forceinline__ void take_input(const Several& p, const Share& share,
 }
 
 // The same for rows that are not quantised yet.
-__device__ __forceinline__ void quantise_input(const Several& p, const Share& share, bool wide, u8* input) {
+__device__ __forceinline__ void quantise_input(const ProductBatch& p, const Share& share, bool wide, u8* input) {
     constexpr int LOADS = 4;
     u32 items = share.supers * p.rows, lane = threadIdx.x % WARP;
     wait_for_previous();
@@ -99,7 +102,7 @@ __device__ __forceinline__ void quantise_input(const Several& p, const Share& sh
 
 // Stores a result, or notes a candidate too.
 template <int KIND>
-__device__ __forceinline__ void finish(const Several& p, const Segment& s, u32 m, u32 row, float value, float up, u64* best) {
+__device__ __forceinline__ void finish(const ProductBatch& p, const Segment& s, u32 m, u32 row, float value, float up, u64* best) {
     if (row >= s.rows || m >= p.rows) return;
     float* out = p.output + (u64)m * p.output_stride + s.output + row;
     if (KIND == GATE) {
@@ -138,7 +141,7 @@ struct Walk {
 // The results of a group that was added up as a whole: the tree over its blocks, then out.
 template <int KIND>
 __device__ __forceinline__ void
-finish_group(const Several& p, const Segment& s, u32 group, int lane, float (*sums)[TILES][4], u64* best) {
+finish_group(const ProductBatch& p, const Segment& s, u32 group, int lane, float (*sums)[TILES][4], u64* best) {
     int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < TILES; n++) {
@@ -157,9 +160,9 @@ finish_group(const Several& p, const Segment& s, u32 group, int lane, float (*su
     }
 }
 
-// Keeps the sums of a unit: in shared memory, or where the next `settle` finds them.
+// Keeps the sums of a unit: in shared memory, or where the next `residual_norm_quant` finds them.
 template <int KIND>
-__device__ __forceinline__ void keep_unit(const Several& p, const Segment& s, u32 group, u32 super, int lane,
+__device__ __forceinline__ void keep_unit(const ProductBatch& p, const Segment& s, u32 group, u32 super, int lane,
                                           float (*sums)[4], float* partial) {
     int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -178,7 +181,7 @@ __device__ __forceinline__ void keep_unit(const Several& p, const Segment& s, u3
 // Adds up what units of these groups have left, super-blocks in order. All threads; `first` is the first of the groups.
 template <int KIND>
 __device__ __forceinline__ void
-collect(const Several& p, const Segment& s, u32 first, u32 groups, u32 supers, const float* partial, u64* best) {
+collect(const ProductBatch& p, const Segment& s, u32 first, u32 groups, u32 supers, const float* partial, u64* best) {
     constexpr u32 EACH = KIND == GATE ? 8 : 16;
     u32 apart = p.rows * PARTIAL_STRIDE;
     for (u32 at = threadIdx.x; at < groups * EACH * p.rows; at += THREADS) {
@@ -193,7 +196,7 @@ collect(const Several& p, const Segment& s, u32 first, u32 groups, u32 supers, c
 }
 
 template <int F, int KIND, bool WHOLE, bool PLAIN>
-__device__ __forceinline__ void run(const Several& p, const Segment& s, u64* best) {
+__device__ __forceinline__ void run(const ProductBatch& p, const Segment& s, u64* best) {
     constexpr bool WIDE = Layout<F>::super_blocks;
     // Whoever multiplies block by block has their scales in shared memory.
     constexpr u32 SCALES = WIDE && !WHOLE ? 0 : SCALES_BYTES;
@@ -266,7 +269,7 @@ __device__ __forceinline__ void run(const Several& p, const Segment& s, u64* bes
 }
 
 template <int KIND, bool WHOLE>
-__device__ __forceinline__ void several(const Several& p) {
+__device__ __forceinline__ void product_batch(const ProductBatch& p) {
     __shared__ u64 best[8 * TILES];
     let_next_start();
     if (threadIdx.x < 8 * TILES) best[threadIdx.x] = 0;
@@ -281,12 +284,12 @@ __device__ __forceinline__ void several(const Several& p) {
 }
 
 #define KERNEL(name, kind, whole) \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Several p) { \
-        several<kind, whole>(p); \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ProductBatch p) { \
+        product_batch<kind, whole>(p); \
     }
-KERNEL(several_store, STORE, false)
-KERNEL(several_partial, PARTIAL, false)
-KERNEL(several_gate, GATE, false)
-KERNEL(several_gate_whole, GATE, true)
-KERNEL(several_logits, LOGITS, false)
-KERNEL(several_logits_whole, LOGITS, true)
+KERNEL(product_batch_store, STORE, false)
+KERNEL(product_batch_partial, PARTIAL, false)
+KERNEL(product_batch_gate, GATE, false)
+KERNEL(product_batch_gate_whole, GATE, true)
+KERNEL(product_batch_logits, LOGITS, false)
+KERNEL(product_batch_logits_whole, LOGITS, true)

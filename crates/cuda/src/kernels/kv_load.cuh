@@ -1,7 +1,9 @@
-// Keys and values as they are kept: how a lane of attention reads its own of sixteen positions, as the tensor cores want them.
+// Keys and values as the cache stores them: how a lane of attention reads its own of sixteen positions, as the tensor cores want them.
 //
 // They come from memory or through the ring, in halves or in bytes with a scale for each position. The row's own are not in the
 // cache yet when they are needed, and what stands past the end of a row may be anything.
+
+#include "heads.cuh"
 
 // A lane's pieces of eight elements of a key; pieces of four elements in a warp's quarter of a value.
 #define KEY_PIECES ((HEAD + 31) / 32)
@@ -9,11 +11,11 @@
 
 // Of sixteen positions a lane has the keys of 8 i + lane / 4, and the values of 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with
 // t = lane % 4.
-__device__ __forceinline__ u32 value_place(int i, int lane) {
+__device__ __forceinline__ u32 value_offset(int i, int lane) {
     return lane % 4 * 2 + i % 2 + i / 2 * 8;
 }
 
-// Eight elements of a key and four of a value as they are kept, and as halves.
+// Eight elements of a key and four of a value as the cache stores them, and as halves.
 #if KV8
 typedef uint2 Key;
 typedef u32 Value;
@@ -58,7 +60,7 @@ __device__ __forceinline__ void load_values(const Element* first, const Element*
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         values[i] = Value();
-        const Element* own = (i < 2 ? first : second) + value_place(i % 2, lane) * HEAD + at;
+        const Element* own = (i < 2 ? first : second) + value_offset(i % 2, lane) * HEAD + at;
         if (piece < VALUE_PIECES) values[i] = From::template read<Value>(own);
     }
 }
@@ -123,7 +125,7 @@ __device__ __forceinline__ void patch_values(Value* values, u32 first, u32 posit
     int piece = lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        u32 at = first + value_place(i, lane);
+        u32 at = first + value_offset(i, lane);
         bool own = fresh && at == position;
         if (!own && at <= position) continue;
         values[i] = Value();

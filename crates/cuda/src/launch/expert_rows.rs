@@ -8,15 +8,15 @@ use crate::device::{Device, Function};
 use crate::error::Error;
 
 /// The kernels.
-pub(super) struct Visits {
+pub(super) struct ExpertRows {
     choose: Function,
     sort: Function,
     add: Function,
 }
 
-impl Visits {
-    pub fn new(device: &Device, module: &Module) -> Result<Visits, Error> {
-        Ok(Visits {
+impl ExpertRows {
+    pub fn new(device: &Device, module: &Module) -> Result<ExpertRows, Error> {
+        Ok(ExpertRows {
             choose: module.function(device, "choose_experts", false)?,
             sort: module.function(device, "sort_visits", false)?,
             add: module.function(device, "add_parts", false)?,
@@ -29,7 +29,7 @@ pub fn visit_tiles(visits: usize, experts: usize) -> usize {
     visits / TILE + experts.min(visits)
 }
 
-impl VisitsCall<'_> {
+impl ExpertRowsCall<'_> {
     /// Tiles a step of so many rows has at most.
     pub(super) fn tiles_max(&self) -> usize {
         visit_tiles(self.rows * self.used, self.count)
@@ -38,13 +38,13 @@ impl VisitsCall<'_> {
 
 impl Kernels {
     /// Which experts rows visit, by their scores, and in which order the visits stand.
-    pub fn visits(&self, call: &VisitsCall<'_>) -> Result<(), Error> {
-        let VisitsCall { rows, count, used, scores: (scores, parts), .. } = *call;
+    pub fn expert_rows(&self, call: &ExpertRowsCall<'_>) -> Result<(), Error> {
+        let ExpertRowsCall { rows, count, used, scores: (scores, parts), .. } = *call;
         assert!(self.has_experts(count, used), "experts were checked");
         room(scores, rows * parts * count, "scores");
         room(call.chosen, rows * used, "chosen experts");
         room(call.shares, rows * used, "shares");
-        room(call.places, rows * used, "places");
+        room(call.slots, rows * used, "slots");
         room(call.tiles, call.tiles_max(), "tiles");
         let mut a = Arguments::default();
         let params = ChooseBlock {
@@ -57,16 +57,16 @@ impl Kernels {
             parts: parts as u32,
         };
         let grid = (rows.div_ceil(8) as u32, 1, 1);
-        self.launch("choose_experts", &self.visits.choose, grid, 256, 0, a, &params)?;
+        self.launch(&self.expert_rows_kernels.choose, grid, 256, 0, a, &params)?;
         let mut a = Arguments::default();
         let params = SortBlock {
             chosen: a.at(call.chosen),
-            places: a.at(call.places),
+            slots: a.at(call.slots),
             tiles: a.at(call.tiles),
             visits: (rows * used) as u32,
             tiles_max: call.tiles_max() as u32,
         };
-        self.launch("sort_visits", &self.visits.sort, (count as u32, 1, 1), 256, 0, a, &params)
+        self.launch(&self.expert_rows_kernels.sort, (count as u32, 1, 1), 256, 0, a, &params)
     }
 
     /// Adds to rows what several blocks or experts have for them.
@@ -87,6 +87,6 @@ impl Kernels {
             padding: 0,
         };
         let grid = (rows as u32, columns.div_ceil(1024) as u32, 1);
-        self.launch("add_parts", &self.visits.add, grid, 256, 0, a, &params)
+        self.launch(&self.expert_rows_kernels.add, grid, 256, 0, a, &params)
     }
 }

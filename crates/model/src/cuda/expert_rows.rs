@@ -12,36 +12,37 @@ use super::weights::Layer;
 use super::{Net, ROWS_MAX};
 use crate::config::Experts;
 use ::cuda::{
-    AddPartsCall, Buffer, Error, GemmCall, GemmOutput, PackedCall, PackedThen, Part, Slice, VisitsCall, visit_tiles,
+    AddPartsCall, Buffer, Error, ExpertRowsCall, GemmCall, GemmOutput, GemmPackedCall, GemmPackedThen, Part, Slice,
+    visit_tiles,
 };
 use half::f16;
 
 /// Buffers between the kernels.
-pub(super) struct Visits {
+pub(super) struct ExpertRows {
     experts: Experts,
     /// By layer, in half precision: rounding them is as rounding their input is.
     routers: Vec<Buffer<u16>>,
     scores: Buffer<f32>,
     chosen: Buffer<u32>,
     shares: Buffer<f32>,
-    places: Buffer<u32>,
+    slots: Buffer<u32>,
     tiles: Buffer<[u32; 4]>,
     gated: Buffer<u16>,
     outputs: Buffer<f32>,
 }
 
-impl Visits {
-    pub fn new(net: &Net, experts: Experts) -> Result<Visits, Error> {
+impl ExpertRows {
+    pub fn new(net: &Net, experts: Experts) -> Result<ExpertRows, Error> {
         let (config, device) = (&net.config, &net.device);
         let visits = ROWS_MAX * experts.used;
         let routers = net.weights.layers.iter().filter_map(|layer| layer.router.as_ref());
-        Ok(Visits {
+        Ok(ExpertRows {
             experts,
             routers: routers.map(|router| in_halves(net, router)).collect::<Result<_, _>>()?,
             scores: Buffer::zeroed(device, ROWS_MAX * router_cuts(config.embedding) * experts.count)?,
             chosen: Buffer::zeroed(device, visits)?,
             shares: Buffer::zeroed(device, visits)?,
-            places: Buffer::zeroed(device, visits)?,
+            slots: Buffer::zeroed(device, visits)?,
             tiles: Buffer::zeroed(device, visit_tiles(visits, experts.count))?,
             gated: Buffer::zeroed(device, visits * config.feed_forward)?,
             outputs: Buffer::zeroed(device, visits * config.embedding)?,
@@ -61,21 +62,21 @@ impl Visits {
             output: GemmOutput::Store(self.scores.all()),
             cuts,
         })?;
-        let visits = VisitsCall {
+        let visits = ExpertRowsCall {
             rows,
             count,
             used,
             scores: (self.scores.all(), cuts),
             chosen: self.chosen.all(),
             shares: self.shares.all(),
-            places: self.places.all(),
+            slots: self.slots.all(),
             tiles: self.tiles.all(),
         };
-        kernels.visits(&visits)?;
+        kernels.expert_rows(&visits)?;
         let Layer { gate, up, down, .. } = &net.weights.layers[i];
         let product = |matrix, input, then, stride| {
             let parts = &[Part { matrix, bias: None, output: 0 }];
-            kernels.packed(&PackedCall {
+            kernels.gemm_packed(&GemmPackedCall {
                 parts,
                 input,
                 rows: rows * used,
@@ -85,8 +86,8 @@ impl Visits {
                 cuts: 1,
             })
         };
-        product(gate, normed, PackedThen::Gate(up, self.gated.all()), ff)?;
-        product(down, self.gated.all(), PackedThen::Store(self.outputs.all()), width)?;
+        product(gate, normed, GemmPackedThen::Gate(up, self.gated.all()), ff)?;
+        product(down, self.gated.all(), GemmPackedThen::Store(self.outputs.all()), width)?;
         let (parts, shares) = (self.outputs.all(), Some(self.shares.all()));
         kernels.add_parts(&AddPartsCall { parts, rows, each: used, shares, x, anew: false })
     }

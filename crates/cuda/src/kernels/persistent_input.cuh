@@ -1,6 +1,9 @@
-// How a product of `token.cu` gets its input: every block normalises and quantises the whole row for itself, down's with another.
+// How a product of `decode_persistent.cu` gets its input: every block normalises and quantises the whole row for itself, down's with another.
 //
 // Whoever made it once for all would hand it on a second time, and a hand-over takes longer than this.
+
+#include "tagged.cuh"
+#include "ring.cuh"
 
 // A quantised row in shared memory.
 struct Input {
@@ -39,7 +42,7 @@ __device__ __forceinline__ float sum_squares(const float* squares) {
     return ((a.x + b.x) + (a.z + b.z)) + ((a.y + b.y) + (a.w + b.w));
 }
 
-// A norm's weights on their way to shared memory, and how to wait for them. All blocks ask for them at the same moment, and from
+// A norm's weights in flight to shared memory, and how to wait for them. All blocks ask for them at the same moment, and from
 // memory they take longer than everything else a norm does, so they come in the phases before.
 struct Norm {
     const float* weights;
@@ -62,7 +65,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
     note(times, 1);
-    if (at < columns) settle_8<0>(look_8(own), own, mark, v);
+    if (at < columns) wait_ready_8<0>(poll_8(own), own, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);
@@ -90,7 +93,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
             scale = row_scale(total, columns, job.epsilon);
         }
         float v[8] = {}, w[8];
-        if (at < columns) settle_8<0>(look_8(job.input + at), job.input + at, mark, v);
+        if (at < columns) wait_ready_8<0>(poll_8(job.input + at), job.input + at, mark, v);
         __syncwarp();
         if (item < 32) {
             float square = super_square(v);
@@ -105,7 +108,7 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
 }
 #endif
 
-// Quantises a row as it is. While one super-block is worked on the next AHEAD are on their way: what was looked at long before it was
+// Quantises a row as it is. While one super-block is worked on the next AHEAD are in flight: what was looked at long before it was
 // there is looked at again, and after that a look would be waited for in every turn. Ends with a barrier.
 //
 // Down's row is long, and all blocks need all of it: the two blocks of a cluster have every other super-block each and send it to the
@@ -128,14 +131,14 @@ __device__ __forceinline__ void prepare_plain(const Job& job, u32 mark, Input x,
     Eight seen[AHEAD + 1] = {};
 #pragma unroll
     for (u32 i = 0; i < AHEAD; i++) {
-        if (at + i * STEP < columns) seen[i] = look_8(own + i * STEP);
+        if (at + i * STEP < columns) seen[i] = poll_8(own + i * STEP);
     }
     note(times, 1);
 #pragma unroll 3
     for (; item < supers; item += WARPS, at += STEP, own += STEP) {
-        if (at + AHEAD * STEP < columns) seen[AHEAD] = look_8(own + AHEAD * STEP);
+        if (at + AHEAD * STEP < columns) seen[AHEAD] = poll_8(own + AHEAD * STEP);
         float v[8] = {};
-        if (at < columns) settle_8<PAUSE>(seen[0], own, mark, v);
+        if (at < columns) wait_ready_8<PAUSE>(seen[0], own, mark, v);
         __syncwarp();
         note(times, 2);
         store_super<SHARED>(v, lane, job.wide, x.quants + item * SUPER, x.facts + item * 8, partner);

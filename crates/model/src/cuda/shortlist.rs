@@ -2,15 +2,15 @@
 //!
 //! The masks of constraints are made by the caller while the step runs, and go to the card behind it.
 
-use super::few::Few;
-use super::{FEW, Net};
+use super::decode::Decode;
+use super::{DECODE_ROWS_MAX, Net};
 use crate::backend::Chunk;
-use ::cuda::{Buffer, Error, Kernels, NARROW_HEAD, NarrowCall, Pinned};
+use ::cuda::{Buffer, Error, Kernels, Pinned, SHORTLIST_HEAD, ShortlistCall};
 use kernels::shortlist::{Ask, LIST_MAX, RUN, Shortlist};
 use std::ops::Range;
 
 /// Buffers of that; there are none for a vocabulary the kernels cannot do.
-pub(super) struct Narrowed {
+pub(super) struct ShortlistStep {
     masks: Buffer<u32>,
     masks_image: Pinned<u32>,
     asks: Buffer<f32>,
@@ -23,26 +23,26 @@ pub(super) struct Narrowed {
     words: usize,
     stride: usize,
     /// Which rows of the last step have a mask.
-    masked: [bool; FEW],
+    masked: [bool; DECODE_ROWS_MAX],
 }
 
-impl Narrowed {
-    pub fn new(net: &Net) -> Result<Option<Narrowed>, Error> {
+impl ShortlistStep {
+    pub fn new(net: &Net) -> Result<Option<ShortlistStep>, Error> {
         let (device, vocab) = (&net.device, net.config.vocab);
-        let Some(stride) = Kernels::narrow_words(vocab) else { return Ok(None) };
+        let Some(stride) = Kernels::shortlist_words(vocab) else { return Ok(None) };
         let words = vocab.div_ceil(32);
-        Ok(Some(Narrowed {
-            masks: Buffer::zeroed(device, FEW * words)?,
-            masks_image: Pinned::zeroed(device, FEW * words)?,
-            asks: Buffer::zeroed(device, FEW * 4)?,
-            asks_image: Pinned::zeroed(device, FEW * 4)?,
-            maxima: Buffer::zeroed(device, FEW * vocab.div_ceil(RUN))?,
-            lists: Buffer::zeroed(device, FEW * stride)?,
-            lists_image: Pinned::zeroed(device, FEW * stride)?,
+        Ok(Some(ShortlistStep {
+            masks: Buffer::zeroed(device, DECODE_ROWS_MAX * words)?,
+            masks_image: Pinned::zeroed(device, DECODE_ROWS_MAX * words)?,
+            asks: Buffer::zeroed(device, DECODE_ROWS_MAX * 4)?,
+            asks_image: Pinned::zeroed(device, DECODE_ROWS_MAX * 4)?,
+            maxima: Buffer::zeroed(device, DECODE_ROWS_MAX * vocab.div_ceil(RUN))?,
+            lists: Buffer::zeroed(device, DECODE_ROWS_MAX * stride)?,
+            lists_image: Pinned::zeroed(device, DECODE_ROWS_MAX * stride)?,
             run: Pinned::zeroed(device, RUN)?,
             words,
             stride,
-            masked: [false; FEW],
+            masked: [false; DECODE_ROWS_MAX],
         }))
     }
 
@@ -50,13 +50,13 @@ impl Narrowed {
     pub fn run(
         &mut self,
         net: &Net,
-        few: &mut Few,
+        decode: &mut Decode,
         batch: &[Chunk<'_>],
         asks: &[Ask],
         mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
         lists: &mut Vec<Shortlist>,
     ) -> Result<(), Error> {
-        few.run(net, batch, true)?;
+        decode.run(net, batch, true)?;
         // The card is busy; copies of the step before ended with its results.
         let (rows, words, vocab) = (asks.len(), self.words, net.config.vocab);
         let images =
@@ -69,9 +69,9 @@ impl Narrowed {
         for row in (0..rows).filter(|&row| self.masked[row]) {
             self.masks_image.send(row * words..(row + 1) * words, &self.masks, row * words)?;
         }
-        let (logits, masks, asks) = (few.logits(0..rows * vocab), self.masks.all(), self.asks.all());
+        let (logits, masks, asks) = (decode.logits(0..rows * vocab), self.masks.all(), self.asks.all());
         let (maxima, output) = (self.maxima.all(), self.lists.all());
-        net.kernels.narrow(&NarrowCall { logits, rows, vocab, masks, asks, maxima, output })?;
+        net.kernels.shortlist(&ShortlistCall { logits, rows, vocab, masks, asks, maxima, output })?;
         let results = self.lists_image.receive(self.lists.part(0..rows * self.stride))?;
         lists.resize_with(rows, Shortlist::default);
         for (words, list) in results.chunks_exact(self.stride).zip(lists) {
@@ -81,8 +81,14 @@ impl Narrowed {
     }
 
     /// At most a run of the logits of a row of that step, minus infinity where its mask has no bit.
-    pub fn part_of_row(&mut self, few: &Few, vocab: usize, row: usize, part: Range<usize>) -> Result<Vec<f32>, Error> {
-        let mut values = self.run.receive(few.logits(row * vocab + part.start..row * vocab + part.end))?.to_vec();
+    pub fn part_of_row(
+        &mut self,
+        decode: &Decode,
+        vocab: usize,
+        row: usize,
+        part: Range<usize>,
+    ) -> Result<Vec<f32>, Error> {
+        let mut values = self.run.receive(decode.logits(row * vocab + part.start..row * vocab + part.end))?.to_vec();
         if self.masked[row] {
             let mask = &self.masks_image.values()[row * self.words..];
             let forbidden = |id: usize| mask[id / 32] >> (id % 32) & 1 == 0;
@@ -100,11 +106,11 @@ fn read(words: &[u32], vocab: usize, list: &mut Shortlist) {
     if count > LIST_MAX {
         list.complete = false;
     } else {
-        let (pairs, _) = words[NARROW_HEAD..NARROW_HEAD + 2 * count].as_chunks::<2>();
+        let (pairs, _) = words[SHORTLIST_HEAD..SHORTLIST_HEAD + 2 * count].as_chunks::<2>();
         list.tokens.extend(pairs.iter().map(|&[id, logit]| (id, f32::from_bits(logit))));
     }
     list.sort();
-    let sums = &words[NARROW_HEAD + 2 * LIST_MAX..][..vocab.div_ceil(RUN)];
+    let sums = &words[SHORTLIST_HEAD + 2 * LIST_MAX..][..vocab.div_ceil(RUN)];
     list.run_sums.clear();
     list.run_sums.extend(sums.iter().map(|&bits| f32::from_bits(bits)));
 }

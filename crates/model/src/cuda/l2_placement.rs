@@ -1,13 +1,13 @@
 //! Where the results of single steps stand in memory, chosen by trying.
 //!
-//! Blocks hand each other a few KB several times a layer (`kernels/handed.cuh` in the crate `cuda`), and all of them read it at the same
+//! Blocks hand each other a few KB several times a layer (`kernels/ready_bits.cuh` in the crate `cuda`), and all of them read it at the same
 //! moment. How evenly that falls on the parts of the second-level cache depends on addresses nobody is told: the same kernel gave
 //! 1,735 to 1,875 tokens/s of the 1.5B, 707 to 725 of the 7B and 804 to 843 of the 30B-A3B in places taken at random (H200,
 //! 2026-11-17), again and again the same in the same place. So there are several programs at first, and the fastest stays.
 
 use super::Net;
-use super::few::Few;
-use super::recorded::{Shape, is_program};
+use super::decode::Decode;
+use super::recorded::{Shape, is_persistent};
 use crate::backend::{BLOCK, Chunk, Want};
 use ::cuda::Error;
 use std::time::{Duration, Instant};
@@ -19,41 +19,41 @@ const WARMING: Duration = Duration::from_millis(50);
 /// No more places are tried when so much time has passed. Steps that take long are not about what blocks hand each other.
 const LONGEST: Duration = Duration::from_secs(1);
 
-impl Few {
+impl Decode {
     /// Makes what single rows need, so that decoding asks for no memory later: the best of so many places.
-    pub fn prepare(&mut self, net: &Net, places: usize) -> Result<(), Error> {
-        if !is_program(net, 1) {
+    pub fn prepare(&mut self, net: &Net, placements: usize) -> Result<(), Error> {
+        if !is_persistent(net, 1) {
             return Ok(());
         }
         for with_logits in [false, true] {
-            self.write_program(net, Shape::of_program(with_logits))?;
+            self.record_persistent(net, Shape::of_persistent(with_logits))?;
         }
-        if places > 1 { self.choose_place(net, places) } else { Ok(()) }
+        if placements > 1 { self.choose_placement(net, placements) } else { Ok(()) }
     }
 
-    fn choose_place(&mut self, net: &Net, places: usize) -> Result<(), Error> {
-        let (shape, begun) = (Shape::of_program(true), Instant::now());
+    fn choose_placement(&mut self, net: &Net, placements: usize) -> Result<(), Error> {
+        let (shape, begun) = (Shape::of_persistent(true), Instant::now());
         while begun.elapsed() < WARMING {
             self.time_steps(net)?;
         }
         // All are kept until the end, so that each is elsewhere.
         let mut tried = Vec::new();
-        for place in 0..places {
-            if place > 1 && begun.elapsed() > LONGEST {
+        for placement in 0..placements {
+            if placement > 1 && begun.elapsed() > LONGEST {
                 break;
             }
-            if place > 0 {
-                match self.write_program(net, shape) {
+            if placement > 0 {
+                match self.record_persistent(net, shape) {
                     // What there is will do.
                     Err(Error::OutOfMemory { .. }) => break,
                     written => written?,
                 };
             }
             let taken = self.time_steps(net)?;
-            tried.extend(self.recorded.remove(&shape).map(|program| (taken, program)));
+            tried.extend(self.recorded.remove(&shape).map(|persistent| (taken, persistent)));
         }
         let best = tried.into_iter().min_by_key(|&(taken, _)| taken);
-        self.recorded.extend(best.map(|(_, program)| (shape, program)));
+        self.recorded.extend(best.map(|(_, persistent)| (shape, persistent)));
         Ok(())
     }
 

@@ -1,7 +1,9 @@
-// The same as `packed.cu`, bit for bit, in tiles of 256 rows: long prompts, on cards of 9.0.
+// The same as `gemm_packed.cu`, bit for bit, in tiles of 256 rows: long prompts, on cards of 9.0.
 //
 // Two groups of four warps do nothing but have tensor cores multiply, 128 rows by 128 outputs each, and two more bring rows and unpack
 // weights for them, two tiles of 64 columns ahead. One group for that was 8 % slower, two by turns 6 % (H200s, 2026-11-17).
+
+#include "gemm_packed.cu"
 #if __CUDA_ARCH__ == 900
 
 #define WIDE (2 * TILE)
@@ -22,7 +24,7 @@ struct Stages {
 
 // A thread unpacks 32 columns of a row of weights in each step, and copies pieces of eight rows.
 template <int F>
-__device__ __forceinline__ void unpack(const Packed& p, const PackedPart& part, const Stages& stages, u32 steps) {
+__device__ __forceinline__ void unpack(const GemmPacked& p, const PackedPart& part, const Stages& stages, u32 steps) {
     u32 own = threadIdx.x - MULTIPLIERS, piece = own % 8, starts[8];
     // What comes after the last row is not written anywhere, so it may be the last once more.
 #pragma unroll
@@ -33,7 +35,7 @@ __device__ __forceinline__ void unpack(const Packed& p, const PackedPart& part, 
             // What was there before has been read.
             if (step >= WIDE_STAGES) barrier_wait(stages.read(step), step / WIDE_STAGES - 1 & 1);
             bool exists = step * TILE_K + piece * 8 < p.k;
-            u32 to = stages.rows(step) + place(own / 8, piece), column = exists ? step * TILE_K : 0;
+            u32 to = stages.rows(step) + slot(own / 8, piece), column = exists ? step * TILE_K : 0;
 #pragma unroll
             for (u32 i = 0; i < 8; i++) copy_16_or_zero(to + i * 32 * TILE_K * 2, p.input + starts[i] + column, exists);
         }
@@ -80,7 +82,7 @@ __device__ __forceinline__ void multiply_wide(float* sums, const Stages& stages,
 }
 
 template <int F>
-__device__ __forceinline__ void wide(const Packed& p) {
+__device__ __forceinline__ void gemm_packed_256(const GemmPacked& p) {
     extern __shared__ __align__(1024) u8 shared[];
     u32 data = shared_address(shared), full = data + WIDE_STAGES * WIDE_BYTES, steps = (p.k + TILE_K - 1) / TILE_K;
     Stages stages = {data, full, full + WIDE_STAGES * 8};
@@ -112,7 +114,7 @@ __device__ __forceinline__ void wide(const Packed& p) {
 }
 
 #define ENTRY(F) \
-    extern "C" __global__ void __launch_bounds__(MULTIPLIERS + UNPACKERS, 1) wide_##F(const __grid_constant__ Packed p) { wide<F>(p); }
+    extern "C" __global__ void __launch_bounds__(MULTIPLIERS + UNPACKERS, 1) gemm_packed_256_##F(const __grid_constant__ GemmPacked p) { gemm_packed_256<F>(p); }
 FOR_EACH_FORMAT(ENTRY)
 #undef ENTRY
 #endif

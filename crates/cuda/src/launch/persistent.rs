@@ -1,7 +1,7 @@
-//! A whole step of one row as one kernel: a list of phases (`script.rs`) that the kernel `token` works through.
+//! A whole step of one row as one kernel: a list of phases (`recorder.rs`) that the kernel `token` works through.
 
 use super::job::{JobBlock, Ring, StretchBlock};
-use super::script::{Handed, Script};
+use super::recorder::{ReadyVector, Recorder};
 use super::{Kernels, KernelsOptions, Module, products};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const FIXED_BYTES: usize = 5120;
 /// Shared memory that wide rows need; attention usually needs more.
 pub(super) const WORK_BYTES_MIN: usize = 48 << 10;
-/// Most phases of a program: a model of 60 layers, or of 50 with experts.
+/// Most phases of a persistent step: a model of 60 layers, or of 50 with experts.
 pub(super) const PHASES_MAX: usize = 304;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
@@ -25,16 +25,16 @@ pub(super) const FEEDERS: usize = 128;
 pub(super) const SHARED_BYTES: usize = 227 << 10;
 
 /// The kernel.
-pub(super) struct TokenKernel {
+pub(super) struct PersistentKernel {
     function: Function,
     ring_bytes: usize,
 }
 
-impl TokenKernel {
-    pub fn new(device: &Device, module: &Module, options: &KernelsOptions) -> Result<TokenKernel, Error> {
-        let function = module.function_with("token", device.facts().shared_bytes - FIXED_BYTES)?;
+impl PersistentKernel {
+    pub fn new(device: &Device, module: &Module, options: &KernelsOptions) -> Result<PersistentKernel, Error> {
+        let function = module.function_with("decode_persistent", device.facts().shared_bytes - FIXED_BYTES)?;
         let ring = Ring::new(options.experts);
-        Ok(TokenKernel { function, ring_bytes: products::WARPS * ring.slot_bytes * ring.depth })
+        Ok(PersistentKernel { function, ring_bytes: products::WARPS * ring.slot_bytes * ring.depth })
     }
 }
 
@@ -48,20 +48,20 @@ struct Room {
 }
 
 impl Room {
-    fn new(script: &Script) -> Room {
-        let partial_offset = (script.shared_begin() + script.input_bytes).next_multiple_of(128);
-        let work = script.attention_bytes.max(partial_offset + script.partial_bytes);
+    fn new(recorder: &Recorder) -> Room {
+        let partial_offset = (recorder.shared_begin() + recorder.input_bytes).next_multiple_of(128);
+        let work = recorder.attention_bytes.max(partial_offset + recorder.partial_bytes);
         let norm_offset = work.next_multiple_of(128);
-        let normed = (norm_offset + script.norm_bytes).max(partial_offset + script.normed_partial_bytes);
+        let normed = (norm_offset + recorder.norm_bytes).max(partial_offset + recorder.normed_partial_bytes);
         let stretches_offset = normed.next_multiple_of(128);
-        let stretches = script.phases.len() * size_of::<StretchBlock>();
+        let stretches = recorder.phases.len() * size_of::<StretchBlock>();
         let ring_offset = (stretches_offset + stretches).next_multiple_of(128);
         Room { partial_offset, norm_offset, stretches_offset, ring_offset }
     }
 }
 
 /// A list on the card, ready to be worked through any number of times.
-pub struct Program {
+pub struct PersistentStep {
     device: Device,
     ops: Buffer<u8>,
     jobs: Buffer<JobBlock>,
@@ -78,8 +78,8 @@ pub struct Program {
     shared_bytes: usize,
     /// Clock readings, when the kernel was compiled to take them.
     times: Option<Buffer<u64>>,
-    _kept: Vec<Arc<dyn Keep>>,
-    _vectors: Vec<Handed>,
+    _held: Vec<Arc<dyn Keep>>,
+    _vectors: Vec<ReadyVector>,
     _partial: Option<Buffer<u64>>,
     _scores: Option<Buffer<u64>>,
 }
@@ -87,8 +87,9 @@ pub struct Program {
 /// Clock readings of a phase on one block.
 pub const READINGS: usize = 6;
 
+/// `Token` in `kernels/decode_persistent.cu`.
 #[repr(C)]
-struct TokenBlock {
+pub(super) struct PersistentBlock {
     embed: EmbedBlock,
     heads: HeadsBlock,
     ops: u64,
@@ -106,66 +107,69 @@ struct TokenBlock {
 
 impl Kernels {
     /// Whether steps of one row of a model with this width, this width between gate and down and this many layers can be
-    /// programs. Every block must have rows of the gate, see `kernels/handed.cuh`, and room for the sums of its rows of down.
-    pub fn has_programs(&self, columns: usize, feed_forward: usize, layers: usize) -> bool {
+    /// programs. Every block must have rows of the gate, see `kernels/ready_bits.cuh`, and room for the sums of its rows of down.
+    pub fn has_persistent(&self, columns: usize, feed_forward: usize, layers: usize) -> bool {
         let blocks = self.device.facts().multiprocessors as usize;
-        let places = columns.div_ceil(pack::TILE_ROWS).div_ceil(blocks);
-        let sums = products::partial_bytes(places, pack::supers(feed_forward));
+        let block_tiles = columns.div_ceil(pack::TILE_ROWS).div_ceil(blocks);
+        let sums = products::partial_bytes(block_tiles, pack::supers(feed_forward));
         let fits = columns <= NORM_COLUMNS_MAX && 5 * layers + 3 <= PHASES_MAX && sums <= products::PARTIAL_BYTES_MAX;
-        self.token.is_some() && fits && feed_forward.div_ceil(pack::TILE_ROWS) >= blocks
+        self.persistent.is_some() && fits && feed_forward.div_ceil(pack::TILE_ROWS) >= blocks
     }
 
-    /// Writes down what `work` asks for, without doing it.
-    pub fn program(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<Program, Error> {
-        let token = self.token.as_ref().ok_or_else(|| Error::Unsupported("a program".to_owned()))?;
-        *self.script() = Some(Script::new(&self.device, &self.options));
-        let worked = work();
-        let script = self.script().take();
-        worked?;
-        let mut script = script.ok_or_else(|| Error::Unsupported("a program inside a program".to_owned()))?;
-        script.finish();
-        let (count, blocks) = (script.phases.len(), self.device.facts().multiprocessors);
-        let ops: Vec<u8> = script.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
-        if !script.keeps_up(blocks) {
-            return Err(Error::Unsupported("a program of a model this narrow".to_owned()));
+    /// A recorder of a persistent step, to be given the calls of one row.
+    pub fn recorder(&self) -> Recorder<'_> {
+        Recorder::new(self)
+    }
+}
+
+impl Recorder<'_> {
+    /// The step whose calls were recorded.
+    pub fn finish(mut self) -> Result<PersistentStep, Error> {
+        let Kernels { device, options, persistent, .. } = self.kernels;
+        let persistent = persistent.as_ref().ok_or_else(|| Error::Unsupported("a persistent step".to_owned()))?;
+        self.end();
+        let (count, blocks) = (self.phases.len(), device.facts().multiprocessors);
+        let ops: Vec<u8> = self.phases.iter().flat_map(|phase| phase.params.iter().copied()).collect();
+        if !self.keeps_up(blocks) {
+            return Err(Error::Unsupported("a persistent step of a model this narrow".to_owned()));
         }
-        let most = self.device.facts().shared_bytes - FIXED_BYTES - token.ring_bytes;
-        let mut room = Room::new(&script);
-        if room.ring_offset > most && script.pairs {
-            script.pairs = false;
-            room = Room::new(&script);
+        let most = device.facts().shared_bytes - FIXED_BYTES - persistent.ring_bytes;
+        let mut room = Room::new(&self);
+        if room.ring_offset > most && self.pairs {
+            self.pairs = false;
+            room = Room::new(&self);
         }
         if room.ring_offset > most {
-            return Err(Error::Unsupported("a program with rows this wide".to_owned()));
+            return Err(Error::Unsupported("a persistent step with rows this wide".to_owned()));
         }
-        let (jobs, stretches): (Vec<_>, Vec<_>) = (0..blocks).flat_map(|block| script.on_block(block)).unzip();
+        let (jobs, stretches): (Vec<_>, Vec<_>) = (0..blocks).flat_map(|block| self.on_block(block)).unzip();
         let readings = count * blocks as usize * READINGS;
-        Ok(Program {
-            times: self.options.times.then(|| Buffer::zeroed(&self.device, readings)).transpose()?,
-            ops: Buffer::new(&self.device, &ops)?,
-            jobs: Buffer::new(&self.device, &jobs)?,
-            stretches: Buffer::new(&self.device, &stretches)?,
-            embed: script.embed,
-            heads: script.heads,
+        Ok(PersistentStep {
+            times: options.times.then(|| Buffer::zeroed(device, readings)).transpose()?,
+            ops: Buffer::new(device, &ops)?,
+            jobs: Buffer::new(device, &jobs)?,
+            stretches: Buffer::new(device, &stretches)?,
+            embed: self.embed,
+            heads: self.heads,
             count,
-            device: self.device.clone(),
-            function: token.function,
-            counters: Buffer::zeroed(&self.device, 2)?,
-            shared_bytes: room.ring_offset + token.ring_bytes,
+            device: device.clone(),
+            function: persistent.function,
+            counters: Buffer::zeroed(device, 2)?,
+            shared_bytes: room.ring_offset + persistent.ring_bytes,
             room,
-            known: script.known,
-            // Blocks of the next step start as this one's end, with their weights on the way. Waiting for each other they
+            known: self.known,
+            // Blocks of the next step start as this one's end, with their weights in flight. Waiting for each other they
             // rely on all of a step's being on the card: one fits each multiprocessor, and what ran before ends.
-            start: if script.pairs { Start::Clusters(2) } else { Start::Early },
-            _kept: script.kept,
-            _vectors: script.vectors.into_values().collect(),
-            _partial: script.partial,
-            _scores: script.scores,
+            start: if self.pairs { Start::Clusters(2) } else { Start::Early },
+            _held: self.held,
+            _vectors: self.vectors.into_values().collect(),
+            _partial: self.partial,
+            _scores: self.scores,
         })
     }
 }
 
-impl Program {
+impl PersistentStep {
     /// Clock readings of the last launch, `[phase][block][READINGS]`, when kernels were compiled to take them.
     pub fn times(&self) -> Result<Vec<u64>, Error> {
         let Some(times) = &self.times else { return Ok(Vec::new()) };
@@ -177,7 +181,7 @@ impl Program {
     /// Works through the list after everything asked for before.
     pub fn launch(&self) -> Result<(), Error> {
         let mut a = Arguments::default();
-        let params = TokenBlock {
+        let params = PersistentBlock {
             embed: self.embed,
             heads: self.heads,
             ops: a.at(self.ops.all()),
@@ -193,7 +197,6 @@ impl Program {
             known: self.known,
         };
         let call = Call {
-            name: "token",
             function: &self.function,
             grid: (self.device.facts().multiprocessors, 1, 1),
             threads: (products::WARPS * 32 + FEEDERS) as u32,
@@ -204,7 +207,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for PersistentStep {
     fn drop(&mut self) {
         // Memory it uses goes with it; nothing may be running on that.
         let _ = self.device.synchronize();

@@ -1,7 +1,10 @@
-// Attention as a phase of `token.cu`: the blocks that have a chunk of positions of a group of heads.
+// Attention as a phase of `decode_persistent.cu`: the blocks that have a chunk of positions of a group of heads.
 //
 // At most 256 positions are one block's work per group and need no merging. Beyond, every block that had a chunk merges a
 // few elements of all of them, because one block would have to read what all have left: 200 KB at 64 chunks.
+
+#include "tagged.cuh"
+#include "persistent_kv.cuh"
 
 // A head, when all of it is there. What is looked at again is looked at together: one after the other would wait for each.
 __device__ __forceinline__ HeadPart take_head(const u32* head, u32 mark) {
@@ -36,12 +39,12 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
         else finish_head(s, x, is_query ? s.q_norm : s.k_norm, turn, is_query ? s.scale : 1.0f, staged);
         if (is_own) {
             keep_fresh(shared, side, staged);
-            if (side == 1) place_value(span, ring, all, staged);
+            if (side == 1) store_value(span, ring, all, staged);
             cache_head(near_by(s, cache.table, cache.near, span, position, side), position, staged, side);
         }
     }
     if (side == 2 && span.end == span.length) clear_values(span, ring, all);
-    if (warp < 8) place_query(shared.queries, is_query ? shared.staged[warp] : 0, warp);
+    if (warp < 8) store_query(shared.queries, is_query ? shared.staged[warp] : 0, warp);
     together();
 }
 
@@ -51,7 +54,7 @@ merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, Attent
     constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
     u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
     const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
-    auto place = [&](u32 at) {
+    auto slot = [&](u32 at) {
         u32 element = first + at % count;
         return base + ((u64)(element / HEAD) * SPLITS + at / count) * (HEAD + 2) + 2 + element % HEAD;
     };
@@ -64,7 +67,7 @@ merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, Attent
         u64 none = (u64)tag << 32;
         largest = h < GROUP ? load_relaxed(statistics) : none, total = h < GROUP ? load_relaxed(statistics + 1) : none;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? load_relaxed(place(own + i * 512)) : none;
+        for (int i = 0; i < EACH; i++) seen[i] = exists(own + i * 512) ? load_relaxed(slot(own + i * 512)) : none;
         stale = !is_from(largest, tag) || !is_from(total, tag);
 #pragma unroll
         for (int i = 0; i < EACH; i++) stale |= !is_from(seen[i], tag);
@@ -97,13 +100,13 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     const Span& span = cache.span;
     Saved& saved = all[this_thread() / WARP];
     Taken taken;
-    foresee_kept(span, ring, saved, taken);
+    foresee_kv(span, ring, saved, taken);
     note(times, 1);
     // Whoever still reads what the phase before left in shared memory.
     together();
     begin(p.heads, cache, input_mark(job, keep(saved.launches)), shared, ring, all);
     note(times, 2);
-    Running r = walk_kept(span, shared, ring, all, taken);
+    Running r = walk_kv(span, shared, ring, all, taken);
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + job.phase + 1;
@@ -121,7 +124,7 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
             if (c == 0) put_tagged(to, g.largest, tag), put_tagged(to + 1, g.total, tag);
         }
     }
-    finish_kept(span, saved);
+    finish_kv(span, saved);
     note(times, 4);
     // What follows writes no further than where the queries were, and nobody reads those any more; merging writes over sums.
     if (span.splits == 1) return;

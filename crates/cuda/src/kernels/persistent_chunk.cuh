@@ -1,7 +1,9 @@
-// Chunks of one row as `token.cu` multiplies them: a lane's columns in registers, its share of a chunk, and how the eight lanes of a row
+// Chunks of one row as `decode_persistent.cu` multiplies them: a lane's columns in registers, its share of a chunk, and how the eight lanes of a row
 // add up theirs.
 //
 // Super-blocks whose scales are integers are added up as integers and made floats once, as in `product.cuh` and `supers.cuh`, bit for bit.
+
+#include "persistent_input.cuh"
 
 // What a lane multiplies a chunk with: 32 columns of the input, in registers.
 struct Columns {

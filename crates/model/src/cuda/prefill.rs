@@ -1,17 +1,17 @@
 //! A step of many rows: prompts, in half precision on tensor cores.
 //!
-//! Weights are unpacked on their way to the tensor cores. Where a card cannot do that for hundreds of rows as fast as it multiplies, and
+//! Weights are unpacked in flight to the tensor cores. Where a card cannot do that for hundreds of rows as fast as it multiplies, and
 //! where matrices are floats, long steps write every matrix out in half precision just before it is used, into one scratch buffer. Rows
-//! through experts are in `visits.rs`.
+//! through experts are in `expert_rows.rs`.
 
+use super::expert_rows::ExpertRows;
 use super::inputs::Inputs;
-use super::rows::Way;
-use super::visits::Visits;
+use super::rows::StepKind;
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    AddPartsCall, Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, Matrix, NormCall, PackedCall,
-    PackedThen, Part, Pinned, QueryTile, Slice, StoreCall, pack,
+    AddPartsCall, Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, GemmPackedCall,
+    GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, Slice, StoreCall, pack,
 };
 
 /// Query rows of one tile of attention.
@@ -24,7 +24,7 @@ const CUTS_MAX: usize = 8;
 const CUT_SUPERS: usize = 2;
 
 /// Buffers of such a step.
-pub(super) struct Many {
+pub(super) struct Prefill {
     inputs: Inputs,
     tiles: Buffer<QueryTile>,
     tiles_image: Pinned<QueryTile>,
@@ -39,17 +39,17 @@ pub(super) struct Many {
     /// Of medium steps: results of the parts that rows are cut into.
     parts: Buffer<f32>,
     /// Where there are experts.
-    visits: Option<Visits>,
+    visits: Option<ExpertRows>,
 }
 
-impl Many {
-    pub fn new(net: &Net) -> Result<Many, Error> {
+impl Prefill {
+    pub fn new(net: &Net) -> Result<Prefill, Error> {
         let (config, device) = (&net.config, &net.device);
         let (width, q, ff) = (config.embedding, config.heads * config.head, config.feed_forward);
         // Experts have what they need for themselves.
         let ff = if config.experts.is_some() { 0 } else { ff };
         let largest = if net.kernels.expands() { width * net.heads_width().max(2 * ff).max(q) } else { 0 };
-        Ok(Many {
+        Ok(Prefill {
             inputs: Inputs::new(device, ROWS_MAX, SEQUENCES_MAX, net.table_stride)?,
             tiles: Buffer::zeroed(device, TILES_MAX)?,
             tiles_image: Pinned::zeroed(device, TILES_MAX)?,
@@ -59,8 +59,8 @@ impl Many {
             queries: Buffer::zeroed(device, ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, ROWS_MAX * ff)?,
             expanded: Buffer::zeroed(device, largest)?,
-            parts: Buffer::zeroed(device, Way::Medium.rows_max() * CUTS_MAX * width.max(net.heads_width()))?,
-            visits: config.experts.map(|experts| Visits::new(net, experts)).transpose()?,
+            parts: Buffer::zeroed(device, StepKind::PrefillShort.rows_max() * CUTS_MAX * width.max(net.heads_width()))?,
+            visits: config.experts.map(|experts| ExpertRows::new(net, experts)).transpose()?,
         })
     }
 
@@ -70,8 +70,8 @@ impl Many {
     }
 
     /// Starts a step.
-    pub fn run(&mut self, net: &Net, way: Way, batch: &[Chunk<'_>]) -> Result<(), Error> {
-        // The images may still be on their way to the card for the step before.
+    pub fn run(&mut self, net: &Net, kind: StepKind, batch: &[Chunk<'_>]) -> Result<(), Error> {
+        // The images may still be in flight to the card for the step before.
         net.device.synchronize()?;
         self.inputs.send(batch)?;
         let tiles = self.send_tiles(batch)?;
@@ -79,8 +79,8 @@ impl Many {
         let tokens = self.inputs.first_tokens(rows);
         net.kernels.embed(&EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() })?;
         for i in 0..net.weights.layers.len() {
-            self.attention(net, i, (way, rows), tiles)?;
-            self.feed_forward(net, i, (way, rows))?;
+            self.attention(net, i, (kind, rows), tiles)?;
+            self.feed_forward(net, i, (kind, rows))?;
         }
         Ok(())
     }
@@ -102,55 +102,55 @@ impl Many {
     }
 
     /// `x += output(attention(norm(x)))`.
-    fn attention(&self, net: &Net, i: usize, (way, rows): (Way, usize), tiles: usize) -> Result<(), Error> {
+    fn attention(&self, net: &Net, i: usize, (kind, rows): (StepKind, usize), tiles: usize) -> Result<(), Error> {
         let (layer, kernels) = (&net.weights.layers[i], &net.kernels);
         self.norm(net, &layer.attention_norm, rows)?;
         let (input, parts) = (self.half.all(), [&layer.q, &layer.k, &layer.v]);
-        self.product(net, (way, rows), input, &parts, layer.bias.as_ref(), PackedThen::Store(self.heads.all()))?;
+        self.product(net, (kind, rows), input, &parts, layer.bias.as_ref(), GemmPackedThen::Store(self.heads.all()))?;
         let heads = net.heads(i, self.heads.all(), &self.inputs);
         kernels.store_heads(&StoreCall { heads, rows, queries: Some(self.queries.all()) })?;
         let (queries, tiles) = (self.queries.all(), self.tiles.part(0..tiles));
         kernels.flash(&FlashCall { heads, queries, tiles, output: self.half.all() }, rows)?;
         let (parts, bias) = ([&layer.attention_output], layer.attention_output_bias.as_ref());
-        self.product(net, (way, rows), self.half.all(), &parts, bias, PackedThen::Add(self.x.all()))
+        self.product(net, (kind, rows), self.half.all(), &parts, bias, GemmPackedThen::Add(self.x.all()))
     }
 
     /// `x += feed_forward(norm(x))`.
-    fn feed_forward(&self, net: &Net, i: usize, (way, rows): (Way, usize)) -> Result<(), Error> {
+    fn feed_forward(&self, net: &Net, i: usize, (kind, rows): (StepKind, usize)) -> Result<(), Error> {
         let (layer, width) = (&net.weights.layers[i], net.config.embedding);
         self.norm(net, &layer.feed_forward_norm, rows)?;
         if let Some(visits) = &self.visits {
             return visits.feed_forward(net, i, self.half.all(), self.x.part(0..rows * width));
         }
-        let then = PackedThen::Gate(&layer.up, self.gated.all());
-        self.product(net, (way, rows), self.half.all(), &[&layer.gate], None, then)?;
-        self.product(net, (way, rows), self.gated.all(), &[&layer.down], None, PackedThen::Add(self.x.all()))
+        let then = GemmPackedThen::Gate(&layer.up, self.gated.all());
+        self.product(net, (kind, rows), self.half.all(), &[&layer.gate], None, then)?;
+        self.product(net, (kind, rows), self.gated.all(), &[&layer.down], None, GemmPackedThen::Add(self.x.all()))
     }
 
     /// Rows times matrices, whose outputs stand side by side.
     fn product(
         &self,
         net: &Net,
-        (way, rows): (Way, usize),
+        (kind, rows): (StepKind, usize),
         input: Slice<'_, u16>,
         matrices: &[&Matrix],
         bias: Option<&Buffer<f32>>,
-        then: PackedThen<'_>,
+        then: GemmPackedThen<'_>,
     ) -> Result<(), Error> {
         let (outputs, columns) = (matrices.iter().map(|matrix| matrix.rows).sum(), matrices[0].columns);
-        let from_packed = way == Way::Medium || net.kernels.has_wide();
+        let from_packed = kind == StepKind::PrefillShort || net.kernels.has_gemm_packed_256();
         if from_packed && !matrices.iter().any(|matrix| pack::is_float(matrix.format)) {
-            return self.packed(net, (way, rows), input, matrices, bias, then);
+            return self.packed(net, (kind, rows), input, matrices, bias, then);
         }
         let mut at = 0;
         for matrix in matrices {
-            self.expand(net, matrix, at, if matches!(then, PackedThen::Gate(..)) { 2 } else { 1 }, 0)?;
+            self.expand(net, matrix, at, if matches!(then, GemmPackedThen::Gate(..)) { 2 } else { 1 }, 0)?;
             at += matrix.rows * columns;
         }
         let (n, output) = match then {
-            PackedThen::Store(output) => (outputs, GemmOutput::Store(output)),
-            PackedThen::Add(output) => (outputs, GemmOutput::Add(output)),
-            PackedThen::Gate(up, output) => {
+            GemmPackedThen::Store(output) => (outputs, GemmOutput::Store(output)),
+            GemmPackedThen::Add(output) => (outputs, GemmOutput::Add(output)),
+            GemmPackedThen::Gate(up, output) => {
                 self.expand(net, up, 0, 2, 1)?;
                 (2 * outputs, GemmOutput::Gate(output))
             }
@@ -170,11 +170,11 @@ impl Many {
     fn packed(
         &self,
         net: &Net,
-        (way, rows): (Way, usize),
+        (kind, rows): (StepKind, usize),
         input: Slice<'_, u16>,
         matrices: &[&Matrix],
         bias: Option<&Buffer<f32>>,
-        then: PackedThen<'_>,
+        then: GemmPackedThen<'_>,
     ) -> Result<(), Error> {
         let mut parts: Vec<Part<'_>> = Vec::new();
         for matrix in matrices {
@@ -184,13 +184,13 @@ impl Many {
         }
         let (parts, stride, visits) = (&parts[..], parts.iter().map(|part| part.matrix.rows).sum(), None);
         let (x, anew) = match then {
-            PackedThen::Store(heads) if way == Way::Medium => (heads, true),
-            PackedThen::Add(x) if way == Way::Medium => (x, false),
-            _ => return net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts: 1 }),
+            GemmPackedThen::Store(heads) if kind == StepKind::PrefillShort => (heads, true),
+            GemmPackedThen::Add(x) if kind == StepKind::PrefillShort => (x, false),
+            _ => return net.kernels.gemm_packed(&GemmPackedCall { parts, input, rows, then, stride, visits, cuts: 1 }),
         };
         let cuts = (pack::supers(matrices[0].columns) / CUT_SUPERS).clamp(1, CUTS_MAX);
-        let then = PackedThen::Store(self.parts.all());
-        net.kernels.packed(&PackedCall { parts, input, rows, then, stride, visits, cuts })?;
+        let then = GemmPackedThen::Store(self.parts.all());
+        net.kernels.gemm_packed(&GemmPackedCall { parts, input, rows, then, stride, visits, cuts })?;
         let (parts, x) = (self.parts.all(), x.first(rows * stride));
         net.kernels.add_parts(&AddPartsCall { parts, rows, each: cuts, shares: None, x, anew })
     }

@@ -1,15 +1,17 @@
-// A product as a phase of `token.cu`: one row's input made ready by every block for itself, then this block's chunks.
+// A product as a phase of `decode_persistent.cu`: one row's input made ready by every block for itself, then this block's chunks.
 //
 // The code of a phase runs once per phase, with nothing beside it to hide its latency, so its length counts as much as its
 // arithmetic. There is no barrier at the end of a phase: the next one's input is written where this one's was read, all of
 // which lies before the barrier in the middle, and its sums only after its own first barrier.
 
-// A warp's share of a product, or of one of its rounds, worked out while its input is on its way: what comes after the input is there
+#include "persistent_chunk.cuh"
+
+// A warp's share of a product, or of one of its rounds, worked out while its input is in flight: what comes after the input is there
 // is waited for by all other blocks. The compiler would put it off.
 struct Strip {
     u32 count;             // Tiles of which it has a part,
     u32 first;             // the super-block that begins with,
-    u32 place;             // and where the first stands in a stage.
+    u32 slot;             // and where the first stands in a stage.
     u32 quants, facts;     // Where a lane's columns stand, from the beginning of the input on,
     u32 out, step;         // its first sum, and how far the next is.
 };
@@ -19,12 +21,12 @@ struct Strip {
 __device__ __forceinline__ Strip strip_of(const Stretch& s, u32 lane, u32 round) {
     u32 warp = this_thread() / WARP, supers = s.supers, before = round * PRODUCT_WARPS * s.width, tile = 0, part = warp, group = 1;
     if (round == s.rounds && s.rest) group = s.group, tile = quotient(warp, s.rest), part -= tile * s.rest;
-    u32 first = before + part * s.width, place = (tile * (supers - before) + part * s.width) * s.chunk, j = lane % 8;
+    u32 first = before + part * s.width, slot = (tile * (supers - before) + part * s.width) * s.chunk, j = lane % 8;
     u32 count = tile < group ? quotient(max(s.tiles + group - 1, tile) - tile, group) : 0;
-    if (!(s.rounds + s.rest)) first = 0, place = warp * SLOT_BYTES;
+    if (!(s.rounds + s.rest)) first = 0, slot = warp * SLOT_BYTES;
     u32 out = (tile * supers + first + dealt(lane)) * 4 + lane / 8;
     u32 quants = first * SUPER + j * 16, facts = supers * SUPER + (first * 8 + j) * 16;
-    return {count, first, place, anew(quants), anew(facts), anew(out), anew(group * supers * 4)};
+    return {count, first, slot, anew(quants), anew(facts), anew(out), anew(group * supers * 4)};
 }
 
 // Works through a warp's parts and leaves sums in `partial`: one per super-block and row. Two tiles at a time would fill more
@@ -35,7 +37,7 @@ stream(Strip s, u32 end, const Stretch& stretch, u32 lane, const Input& x, float
     // A slot has room for no more.
     constexpr u32 MOST = SLOT_BYTES / Layout<F>::chunk < WIDTH ? SLOT_BYTES / Layout<F>::chunk : WIDTH;
     Spots spots = spots_of(lane);
-    ring.data += F == Q4_K ? s.place + header_of(lane) : s.place;
+    ring.data += F == Q4_K ? s.slot + header_of(lane) : s.slot;
     u32 mine = min(dealt(lane), MOST - 1);
     Own own = {anew(own_header<F>(mine, lane))};
 #pragma unroll 1
@@ -57,9 +59,9 @@ stream(Strip s, u32 end, const Stretch& stretch, u32 lane, const Input& x, float
             ring_next(ring, 1, lane);
         }
         if (ring.taken == end || round > stretch.rounds) break;
-        ring.data -= s.place;
+        ring.data -= s.slot;
         s = strip_of(stretch, lane, round);
-        ring.data += s.place;
+        ring.data += s.slot;
     }
     // Others may have parts in the last stage.
     ring_next(ring, end - ring.taken, lane);
@@ -72,7 +74,7 @@ stream_whole(const Strip& s, u32 all, const Stretch& stretch, u32 lane, const In
     constexpr u32 CHUNK = Layout<F>::chunk, STAGE = SLOT_BYTES / CHUNK;
     u32 supers = stretch.supers, tiles = stretch.tiles;
     Spots spots = spots_of(lane);
-    ring.data += F == Q4_K ? s.place + header_of(lane) : s.place;
+    ring.data += F == Q4_K ? s.slot + header_of(lane) : s.slot;
 #pragma unroll 1
     for (u32 tile = this_thread() / WARP; tile < tiles; tile += PRODUCT_WARPS) {
         float sum = 0.0f;
@@ -169,7 +171,7 @@ struct Shape {
 __device__ __forceinline__ Shape shape_of(const Job& job, const u32& launches) {
     u32 kind = keep(job.kind), slices = keep(job.slices), whole = keep(job.whole);
     bool gated = kind == OP_GATE || (MIXED && kind == OP_EXPERTS);
-    u32* out = job.output + keep(job.place) + (whole ? this_thread() : this_thread() / 4 + this_thread() % 4 * keep(job.apart));
+    u32* out = job.output + keep(job.first_row) + (whole ? this_thread() : this_thread() / 4 + this_thread() % 4 * keep(job.apart));
     return {out, job.bias, kind, keep(job.rows), slices, whole, output_mark(job, keep(launches)), gated ? keep(job.tiles) * slices * 4 : 0};
 }
 
@@ -177,7 +179,7 @@ __device__ __forceinline__ Shape shape_of(const Job& job, const u32& launches) {
 __device__ __forceinline__ u32 before_of(const Job& job) {
     u32 kind = job.kind, row = this_thread() >> (job.whole ? 0 : 2);
     if (row >= job.rows) return 0;
-    if (kind == OP_ADD || (MIXED && kind == OP_MIX)) return load_relaxed(job.output + job.place + row);
+    if (kind == OP_ADD || (MIXED && kind == OP_MIX)) return load_relaxed(job.output + job.first_row + row);
     return job.bias ? __float_as_uint(load_near(job.bias + row)) : 0;
 }
 
@@ -195,7 +197,7 @@ __device__ __forceinline__ void finish_rows(Ending e, Shape s, const Job& job, u
     u32 quarter = s.whole ? 0 : this_thread() % 4, others = s.whole ? 31 : 7;
     float bias = __uint_as_float(e.before);
     u64 best = 0;
-    // Few matrices have both.
+    // Decode matrices have both.
     if (adds) bias = s.bias && row < s.rows ? load_near(s.bias + row) : 0.0f;
     // All lanes of a warp take part in the sums of its rows.
     bool more = (row & ~others) < s.rows;
@@ -215,7 +217,7 @@ __device__ __forceinline__ void finish_rows(Ending e, Shape s, const Job& job, u
         bool own = row < s.rows && (!RANKED || quarter == 0);
         float value = GATED ? silu(sums.of[0]) * sums.of[N - 1] : sums.of[0] + bias;
         // Nobody looks again where there is nothing to wait for.
-        if (adds) value += settle(own ? e.before : s.mark + 3, s.out, (s.mark + 3) & 3);
+        if (adds) value += residual_norm_quant(own ? e.before : s.mark + 3, s.out, (s.mark + 3) & 3);
         if (!RANKED) {
             // Four lanes that have a row have a copy each.
             if (own && s.whole) put_copies<COPIES>(s.out, job.apart, value, s.mark);
@@ -237,7 +239,7 @@ __device__ __forceinline__ void finish_rows(Ending e, Shape s, const Job& job, u
     if (RANKED) note_candidate(best, squares, job.candidates + blockIdx.x);
 }
 
-// In `token_experts.cuh`.
+// In `persistent_experts.cuh`.
 struct Choice;
 __device__ __forceinline__ void
 finish_mix(const Job& job, float* partial, const Choice& choice, u32 own_before, u32 mark);
@@ -255,7 +257,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     u32 end = ring.taken + job.stages;
     if (MIXED && job.kind == OP_EXPERTS) {
         // Its input is ready since `token_route`.
-    } else if (!job.norm && job.waits) prepare_plain<ATTENDED_PAUSE, false>(job, input, room.x, 0, times);  // See `settle_8`.
+    } else if (!job.norm && job.waits) prepare_plain<ATTENDED_PAUSE, false>(job, input, room.x, 0, times);  // See `wait_ready_8`.
     else if (PAIRS && job.coming) prepare_plain<0, true>(job, input, room.x, room.heard, times);
     else if (!job.norm) prepare_plain<0, false>(job, input, room.x, 0, times);
 #ifdef WIDE_NORM

@@ -4,7 +4,7 @@ use super::products::{self, Plan};
 use super::{Kernels, Module, room};
 use crate::arguments::*;
 use crate::blocks::*;
-use crate::device::{Device, Function};
+use crate::device::{Device, Function, Start};
 use crate::error::Error;
 use crate::pack;
 use kernels::Format;
@@ -20,12 +20,12 @@ const SCALES_BYTES: usize = 1024;
 const PARTIAL_STRIDE: usize = 20;
 /// Most blocks that may read each other's shared memory.
 const CLUSTER_MAX: usize = 8;
-/// Most super-blocks of a row for one such block, as `OWN_MAX` in `several.cu`.
+/// Most super-blocks of a row for one such block, as `OWN_MAX` in `product_batch.cu`.
 const OWN_MAX: usize = 8;
 /// Most shared memory for the rows of a product that is cut along the columns.
 const SPLIT_INPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Units each warp has under way or is working on.
+/// Units each warp has in flight or is working on.
 pub(super) fn depth(tiles: usize) -> usize {
     if tiles == 1 { 3 } else { 2 }
 }
@@ -35,7 +35,7 @@ pub(super) fn is_wide(format: Format) -> bool {
     format.block_elements() == pack::CHUNK_COLUMNS
 }
 
-/// Bytes of a super-block of quantised rows, as `input_bytes` in `several.cu` has them, for all tiles.
+/// Bytes of a super-block of quantised rows, as `input_bytes` in `product_batch.cu` has them, for all tiles.
 pub(super) fn input_bytes(tiles: usize, wide: bool) -> usize {
     tiles * (2048 + if wide { 128 + 32 } else { 256 + 256 })
 }
@@ -46,7 +46,7 @@ pub(super) fn scales_bytes(format: Format, whole: bool) -> usize {
 }
 
 /// Bytes of what so many units leave for so many rows.
-pub(super) fn kept_bytes(units: usize, rows: usize) -> usize {
+pub(super) fn partial_bytes_held(units: usize, rows: usize) -> usize {
     (units * rows * PARTIAL_STRIDE * 4).next_multiple_of(128)
 }
 
@@ -56,34 +56,35 @@ pub fn quantised_bytes(columns: usize) -> usize {
 }
 
 /// The kernels for one number of tiles.
-pub(super) struct Several {
+pub(super) struct ProductBatch {
     tiles: usize,
     store: Function,
     partial: Function,
     gates: [Function; 2],
     logits: [Function; 2],
-    settle: Function,
+    residual_norm_quant: Function,
 }
 
-impl Several {
-    pub fn new(device: &Device, tiles: usize, module: &Module) -> Result<Several, Error> {
+impl ProductBatch {
+    pub fn new(device: &Device, tiles: usize, module: &Module) -> Result<ProductBatch, Error> {
         let much = |name| module.function_with(name, device.facts().shared_bytes - STATIC_SHARED_BYTES);
-        Ok(Several {
+        Ok(ProductBatch {
             tiles,
-            store: much("several_store")?,
-            partial: much("several_partial")?,
-            gates: [much("several_gate")?, much("several_gate_whole")?],
-            logits: [much("several_logits")?, much("several_logits_whole")?],
-            settle: module.function_with("settle", device.facts().shared_bytes - SETTLE_SHARED_BYTES)?,
+            store: much("product_batch_store")?,
+            partial: much("product_batch_partial")?,
+            gates: [much("product_batch_gate")?, much("product_batch_gate_whole")?],
+            logits: [much("product_batch_logits")?, much("product_batch_logits_whole")?],
+            residual_norm_quant: module
+                .function_with("residual_norm_quant", device.facts().shared_bytes - RESIDUAL_NORM_QUANT_SHARED_BYTES)?,
         })
     }
 }
 
 /// Fixed shared memory of these kernels, which counts against the most they may ask for.
 const STATIC_SHARED_BYTES: usize = 512;
-const SETTLE_SHARED_BYTES: usize = 9 << 10;
+const RESIDUAL_NORM_QUANT_SHARED_BYTES: usize = 9 << 10;
 /// A thread for each column of a super-block.
-const SETTLE_THREADS: u32 = pack::CHUNK_COLUMNS as u32;
+const RESIDUAL_NORM_QUANT_THREADS: u32 = pack::CHUNK_COLUMNS as u32;
 
 /// How one product is cut up.
 struct Cut {
@@ -94,14 +95,17 @@ struct Cut {
 }
 
 impl Kernels {
-    fn tiles_for(&self, rows: usize) -> &Several {
+    fn tiles_for(&self, rows: usize) -> &ProductBatch {
         assert!((1..=TILES_MAX * 8).contains(&rows), "at most {} rows", TILES_MAX * 8);
-        self.several.iter().find(|several| rows <= several.tiles * 8).expect("there are kernels for 32 rows")
+        self.product_batch
+            .iter()
+            .find(|product_batch| rows <= product_batch.tiles * 8)
+            .expect("there are kernels for 32 rows")
     }
 
     /// The residual with what was left to add, normalised and quantised.
-    pub fn settle(&self, call: &SettleCall<'_>) -> Result<(), Error> {
-        let (several, columns) = (self.tiles_for(call.rows), call.norm.0.len());
+    pub fn residual_norm_quant(&self, call: &ResidualNormQuantCall<'_>) -> Result<(), Error> {
+        let (product_batch, columns) = (self.tiles_for(call.rows), call.norm.0.len());
         let supers = pack::supers(columns);
         let visits = call.partial.as_ref().and_then(|partial| partial.visits);
         let slices = call.partial.as_ref().map_or(0, |partial| pack::supers(partial.columns));
@@ -122,7 +126,7 @@ impl Kernels {
             assert!(bias.is_none_or(|bias| bias.len == columns), "one bias per column");
         }
         let mut a = Arguments::default();
-        let params = SettleBlock {
+        let params = ResidualNormQuantBlock {
             x: a.at(call.x),
             partial: a.optional(call.partial.as_ref().map(|partial| partial.sums)),
             bias: a.optional(bias),
@@ -143,11 +147,11 @@ impl Kernels {
         };
         // The blocks of a row are one cluster: at most eight, and as equally busy as can be.
         let blocks = supers.div_ceil(supers.div_ceil(CLUSTER_MAX));
-        self.launch(
-            "settle",
-            &several.settle,
+        self.launch_with(
+            Start::Clusters(blocks as u32),
+            &product_batch.residual_norm_quant,
             (blocks as u32, call.rows as u32, 1),
-            SETTLE_THREADS,
+            RESIDUAL_NORM_QUANT_THREADS,
             slices * 1024,
             a,
             &params,
@@ -156,15 +160,15 @@ impl Kernels {
 
     /// Whether a decoder of this width, with rows this long inside, can do several rows at once: what they need fits into
     /// shared memory.
-    pub fn has_several(&self, width: usize, longest: usize) -> bool {
+    pub fn has_product_batch(&self, width: usize, longest: usize) -> bool {
         let facts = self.device.facts();
         let available = facts.shared_bytes - STATIC_SHARED_BYTES;
         let supers = pack::supers(width);
-        let input = supers * input_bytes(TILES[1], false) + kept_bytes(supers, TILES[1] * 8);
+        let input = supers * input_bytes(TILES[1], false) + partial_bytes_held(supers, TILES[1] * 8);
         let ring = WARPS * (SCALES_BYTES + depth(TILES[1]) * self.unit_bytes());
-        let settles =
-            supers <= CLUSTER_MAX * OWN_MAX && pack::supers(longest) * 1024 <= facts.shared_bytes - SETTLE_SHARED_BYTES;
-        settles && input + ring <= available
+        let quantises = supers <= CLUSTER_MAX * OWN_MAX
+            && pack::supers(longest) * 1024 <= facts.shared_bytes - RESIDUAL_NORM_QUANT_SHARED_BYTES;
+        quantises && input + ring <= available
     }
 
     fn unit_bytes(&self) -> usize {
@@ -173,7 +177,7 @@ impl Kernels {
     }
 
     /// Matrix times several rows.
-    pub fn several(&self, call: &SeveralCall<'_>) -> Result<(), Error> {
+    pub fn product_batch(&self, call: &ProductBatchCall<'_>) -> Result<(), Error> {
         let matrix = call.parts[0].matrix;
         assert!((1..=3).contains(&call.parts.len()), "one to three matrices");
         for part in call.parts {
@@ -188,7 +192,7 @@ impl Kernels {
         }
         let adds = matches!(call.then, Then::Add);
         match call.input {
-            Rows::Settled(rows) => room(rows, quantised_bytes(matrix.columns), "quantised rows"),
+            Rows::Quantised(rows) => room(rows, quantised_bytes(matrix.columns), "quantised rows"),
             Rows::Plain(rows) => room(rows, call.rows * matrix.columns, "input rows"),
         }
         assert_eq!(matches!(call.input, Rows::Plain(_)), adds, "only what is added is quantised by its product");
@@ -196,63 +200,69 @@ impl Kernels {
         assert!(call.parts.len() == 1 || slices == 1, "one matrix is added");
         room(call.output, slices * call.rows * call.stride, "output rows");
         // Where 32 rows do not fit into shared memory the weights are read twice.
-        let several = self.tiles_for(call.rows);
-        let fits = |several: &&Several| self.cut(call, several.tiles).is_some();
-        let several = Some(several).filter(fits).or_else(|| self.several.get(1).filter(fits));
-        let several = several.ok_or_else(|| Error::Unsupported(format!("rows of {} columns", matrix.columns)))?;
-        for first in (0..call.rows).step_by(several.tiles * 8) {
-            self.several_rows(call, several, first)?;
+        let product_batch = self.tiles_for(call.rows);
+        let fits = |product_batch: &&ProductBatch| self.cut(call, product_batch.tiles).is_some();
+        let product_batch = Some(product_batch).filter(fits).or_else(|| self.product_batch.get(1).filter(fits));
+        let product_batch =
+            product_batch.ok_or_else(|| Error::Unsupported(format!("rows of {} columns", matrix.columns)))?;
+        for first in (0..call.rows).step_by(product_batch.tiles * 8) {
+            self.product_batch_rows(call, product_batch, first)?;
         }
         Ok(())
     }
 
-    fn several_rows(&self, call: &SeveralCall<'_>, several: &Several, first: usize) -> Result<(), Error> {
+    fn product_batch_rows(
+        &self,
+        call: &ProductBatchCall<'_>,
+        product_batch: &ProductBatch,
+        first: usize,
+    ) -> Result<(), Error> {
         let matrix = call.parts[0].matrix;
         let supers = pack::supers(matrix.columns);
-        let cut = self.cut(call, several.tiles).ok_or_else(|| Error::Unsupported("a product".to_owned()))?;
+        let cut = self.cut(call, product_batch.tiles).ok_or_else(|| Error::Unsupported("a product".to_owned()))?;
         let mut a = Arguments::default();
         let skipped = supers * input_bytes(first / 8, is_wide(matrix.format));
-        let mut params = SeveralBlock {
+        let mut params = ProductBatchBlock {
             input: match call.input {
-                Rows::Settled(rows) => a.at(rows) + skipped as u64,
+                Rows::Quantised(rows) => a.at(rows) + skipped as u64,
                 Rows::Plain(rows) => a.at(rows),
             },
             columns: matrix.columns as u32,
             output: a.at(call.output) + (first * call.stride * 4) as u64,
             supers: supers as u32,
-            rows: (call.rows - first).min(several.tiles * 8) as u32,
+            rows: (call.rows - first).min(product_batch.tiles * 8) as u32,
             output_stride: call.stride as u32,
             splits: cut.splits as u32,
             wave: cut.wave as u32,
             slice_rows: call.rows as u32,
             segments: products::segments(&mut a, call.parts, call.then, &cut.blocks),
-            ..SeveralBlock::default()
+            ..ProductBatchBlock::default()
         };
         let blocks: usize = cut.blocks.iter().sum();
         let whole = usize::from(self.plan(call).is_whole());
-        let (name, function) = match call.then {
-            Then::Store => ("several_store", &several.store),
+        let function = match call.then {
+            Then::Store => &product_batch.store,
             Then::Add => {
                 assert_eq!(first, 0, "sums of all rows are left at once");
-                ("several_partial", &several.partial)
+                &product_batch.partial
             }
-            Then::Gate(_) => ("several_gate", &several.gates[whole]),
+            Then::Gate(_) => &product_batch.gates[whole],
             Then::Logits(candidates) => {
                 room(candidates, call.rows * blocks, "candidates");
                 params.candidates = a.at(candidates) + (first * blocks * 8) as u64;
-                ("several_logits", &several.logits[whole])
+                &product_batch.logits[whole]
             }
         };
-        self.launch(name, function, (blocks as u32, 1, 1), THREADS, cut.shared_bytes, a, &params)
+        self.launch(function, (blocks as u32, 1, 1), THREADS, cut.shared_bytes, a, &params)
     }
 
-    fn plan(&self, call: &SeveralCall<'_>) -> Plan {
+    fn plan(&self, call: &ProductBatchCall<'_>) -> Plan {
         Plan::new(call.parts, call.then, false, self.device.facts().multiprocessors as usize, false)
     }
 
     /// How a product is cut up for a number of tiles; `None` when its rows do not fit into shared memory. Cuts must not
     /// change sums: whether a group is added up as a whole is the one-row kernel's choice, and it depends on shapes only.
-    fn cut(&self, call: &SeveralCall<'_>, tiles: usize) -> Option<Cut> {
+    fn cut(&self, call: &ProductBatchCall<'_>, tiles: usize) -> Option<Cut> {
         let facts = self.device.facts();
         let (multiprocessors, available) = (facts.multiprocessors as usize, facts.shared_bytes - STATIC_SHARED_BYTES);
         let matrix = call.parts[0].matrix;
@@ -280,9 +290,10 @@ impl Kernels {
         };
         let most = groups.iter().zip(&blocks).map(|(g, b)| g.div_ceil(*b)).max().unwrap_or(1);
         let left = available.checked_sub(supers * input + fixed)?;
-        let kept = |groups: usize| if whole { 0 } else { kept_bytes(groups * supers, call.rows.min(8 * tiles)) };
-        let wave = left.checked_div(kept(1)).map_or(most, |wave| wave.min(most));
-        let shared_bytes = supers * input + fixed + kept(wave);
+        let held =
+            |groups: usize| if whole { 0 } else { partial_bytes_held(groups * supers, call.rows.min(8 * tiles)) };
+        let wave = left.checked_div(held(1)).map_or(most, |wave| wave.min(most));
+        let shared_bytes = supers * input + fixed + held(wave);
         (wave > 0).then_some(Cut { blocks, splits: 1, wave, shared_bytes })
     }
 }

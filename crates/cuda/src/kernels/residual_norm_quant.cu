@@ -1,10 +1,12 @@
 // The residual between products of several rows.
 //
-// Adds what `several_partial` left to the residual, then normalises and quantises it. The super-blocks of a row are dealt
+// Adds what `product_batch_partial` left to the residual, then normalises and quantises it. The super-blocks of a row are dealt
 // out to the blocks of gridDim.x, which tell each other the sums of their squares: through each other's shared memory, or,
 // on cards that cannot, the last one to arrive does the rest of the row. At sixteen rows of the 1.5B (H200, by leaving it out)
 // that way took 5.4 us, and the first one 4.7 while the loads of what is added still waited for each other.
-struct Settle {
+
+#include "product.cuh"
+struct ResidualNormQuant {
     float* x;              // [row][columns]
     const float* partial;  // [slice][row][columns]; null when there is nothing to add
     const float* bias;
@@ -23,6 +25,7 @@ struct Settle {
     u32 visits;
     u32 padding;
 };
+MIRRORED(ResidualNormQuant);
 
 // Super-blocks of a row that one block may have.
 #define OWN_MAX 8
@@ -30,7 +33,7 @@ struct Settle {
 
 // One element of the residual, with what is added to it. All slices are copied into shared memory at once: loads into
 // registers wait for each other, because the sum is in their order.
-__device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, float (*slices)[SUPER]) {
+__device__ __forceinline__ float summed(const ResidualNormQuant& p, u32 row, u32 super, float (*slices)[SUPER]) {
     u32 column = super * SUPER + threadIdx.x, piece = threadIdx.x % 64;
     float* x = p.x + (u64)row * p.columns + column;
     float value = column < p.columns ? __ldcg(x) : 0.0f;
@@ -58,7 +61,7 @@ __device__ __forceinline__ float settled(const Settle& p, u32 row, u32 super, fl
     return value;
 }
 
-__device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super, float* v, float scale, const float* w) {
+__device__ __forceinline__ void finish_super(const ResidualNormQuant& p, u32 row, u32 super, float* v, float scale, const float* w) {
     normalise_8(v, scale, w);
     u32 column = super * SUPER + threadIdx.x % WARP * 8;
     if (p.normed && column < p.columns) {
@@ -68,7 +71,7 @@ __device__ __forceinline__ void finish_super(const Settle& p, u32 row, u32 super
     store_8(v, p.output, row, super, p.supers, p.wide);
 }
 
-extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant__ Settle p) {
+extern "C" __global__ void __launch_bounds__(SUPER) residual_norm_quant(const __grid_constant__ ResidualNormQuant p) {
     __shared__ __align__(16) float staged[OWN_MAX][SUPER];
     __shared__ float squares[SUPERS_MAX];
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -81,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) settle(const __grid_constant
     load_8(p.norm, own * SUPER + lane * 8, p.columns, w);
     wait_for_previous();
     for (u32 super = blockIdx.x, k = 0; super < p.supers; super += blocks, k++) {
-        staged[k][threadIdx.x] = settled(p, row, super, (float(*)[SUPER])shared);
+        staged[k][threadIdx.x] = summed(p, row, super, (float(*)[SUPER])shared);
     }
     __syncthreads();
     if (own < p.supers) {

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! per layer:
-//!   settle     x += what the layer before left; norm, quantise
-//!   several    q k v, bias                        -> heads
-//!   ...        attention, as in `few.rs`          -> attended
-//!   several    quantise, output projection        -> sums
-//!   settle     x += sums; norm, quantise
-//!   several    gate and up, silu                  -> gated
-//!   several    quantise, down                     -> sums, left for the next settle
-//! settle       x += sums; norm, quantise
-//! several      logits, best of each block
+//!   residual_norm_quant     x += what the layer before left; norm, quantise
+//!   product_batch q k v, bias                        -> heads
+//!   ...        attention, as in `decode.rs`          -> attended
+//!   product_batch quantise, output projection        -> sums
+//!   residual_norm_quant     x += sums; norm, quantise
+//!   product_batch gate and up, silu                  -> gated
+//!   product_batch quantise, down                     -> sums, left for the next residual_norm_quant
+//! residual_norm_quant       x += sums; norm, quantise
+//! product_batch   logits, best of each block
 //! ```
 //!
-//! Matrices of floats are multiplied with floats (`floats` instead of `several`), in steps of one row too.
+//! Matrices of floats are multiplied with floats (`floats` instead of `product_batch`), in steps of one row too.
 //!
 //! Experts, where there are any, take the place of gate, up and down: `route`, then one row at a time through the experts it
 //! visits. Steps of one row go this way too on cards that cannot do them as one kernel.
@@ -24,12 +24,12 @@ use super::Net;
 use super::weights::Layer;
 use crate::config::Experts;
 use ::cuda::{
-    Buffer, Error, ExpertsCall, FloatsCall, Matrix, MixtureCall, Part, Partial, RouteCall, Rows, SettleCall,
-    SeveralCall, Slice, Then, pack, quantised_bytes,
+    Buffer, Error, ExpertsCall, FloatsCall, Matrix, Part, Partial, ProductBatchCall, ResidualNormQuantCall, RouteCall,
+    Rows, Slice, Then, pack, quantised_bytes,
 };
 
 /// Buffers between the kernels.
-pub(super) struct Several {
+pub(super) struct DecodeBatch {
     quantised: Buffer<u8>,
     sums: Buffer<f32>,
     squares: Buffer<f32>,
@@ -85,14 +85,14 @@ fn alike(a: &Matrix, b: &Matrix) -> bool {
     a.format == b.format || quantised && a.format.block_elements() == b.format.block_elements()
 }
 
-impl Several {
+impl DecodeBatch {
     /// Room for `rows` rows.
-    pub fn new(net: &Net, rows: usize) -> Result<Several, Error> {
+    pub fn new(net: &Net, rows: usize) -> Result<DecodeBatch, Error> {
         let (config, device) = (&net.config, &net.device);
         let supers = pack::supers;
         let visits = config.experts.map_or(1, |experts| experts.used);
         let slices = (visits * supers(config.feed_forward)).max(supers(config.heads * config.head));
-        Ok(Several {
+        Ok(DecodeBatch {
             quantised: Buffer::zeroed(device, quantised_bytes(config.embedding))?,
             sums: Buffer::zeroed(device, slices * rows * config.embedding)?,
             squares: Buffer::zeroed(device, supers(config.embedding) * rows)?,
@@ -122,12 +122,19 @@ impl Several {
             let parts: Vec<Part<'_>> = now;
             let floats = self.floats.as_ref().filter(|_| pack::is_float(first.matrix.format));
             let normed = floats.map(|floats| floats.normed.all());
-            self.settle(net, rows, (x, left.take()), norm, first.matrix, normed)?;
+            self.residual_norm_quant(net, rows, (x, left.take()), norm, first.matrix, normed)?;
             match normed {
                 Some(input) => self.floats(net, rows, input, &parts, (output, stride), then)?,
                 None => {
-                    let input = Rows::Settled(self.quantised.all());
-                    net.kernels.several(&SeveralCall { parts: &parts, rows, input, output, stride, then })?;
+                    let input = Rows::Quantised(self.quantised.all());
+                    net.kernels.product_batch(&ProductBatchCall {
+                        parts: &parts,
+                        rows,
+                        input,
+                        output,
+                        stride,
+                        then,
+                    })?;
                 }
             }
             rest = later;
@@ -164,7 +171,7 @@ impl Several {
             // Whole sums, as if the matrix had one super-block of columns.
             return Ok(Partial { sums: self.sums.all(), columns: pack::CHUNK_COLUMNS, bias, visits: None });
         }
-        net.kernels.several(&SeveralCall {
+        net.kernels.product_batch(&ProductBatchCall {
             parts,
             rows,
             input: Rows::Plain(input),
@@ -177,10 +184,10 @@ impl Several {
 
     /// Adds what is left to the residual, for whoever reads it.
     pub fn finish(&self, net: &Net, rows: usize, x: Slice<'_, f32>, left: Partial<'_>) -> Result<(), Error> {
-        self.settle(net, rows, (x, Some(left)), &net.weights.output_norm, &net.weights.output, None)
+        self.residual_norm_quant(net, rows, (x, Some(left)), &net.weights.output_norm, &net.weights.output, None)
     }
 
-    fn settle(
+    fn residual_norm_quant(
         &self,
         net: &Net,
         rows: usize,
@@ -189,7 +196,7 @@ impl Several {
         matrix: &Matrix,
         normed: Option<Slice<'_, f32>>,
     ) -> Result<(), Error> {
-        net.kernels.settle(&SettleCall {
+        net.kernels.residual_norm_quant(&ResidualNormQuantCall {
             x,
             rows,
             partial,
@@ -202,7 +209,7 @@ impl Several {
         })
     }
 
-    /// The feed-forward part of a layer with experts: settle and norm, route, gates and ups, downs; what is added is left.
+    /// The feed-forward part of a layer with experts: residual_norm_quant and norm, route, gates and ups, downs; what is added is left.
     pub fn experts<'a>(
         &'a self,
         net: &Net,
@@ -215,7 +222,7 @@ impl Several {
         let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
         let Experts { count, used } = mixture.experts;
         let (normed, chosen, shares) = (mixture.normed.all(), mixture.chosen.all(), mixture.shares.all());
-        self.settle(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
+        self.residual_norm_quant(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
         let (scores, arrived) = (mixture.scores.all(), self.arrived.all());
         let (input, norm) = (x.0, (&layer.feed_forward_norm, net.config.epsilon));
         net.kernels.route(&RouteCall { input, norm, rows, router, count, used, scores, arrived, chosen, shares })?;
@@ -225,20 +232,5 @@ impl Several {
         let (matrix, output) = (&layer.down, self.sums.all());
         net.kernels.experts(&ExpertsCall { matrix, up: None, count, chosen, used, rows, input: gated, output })?;
         Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used)) })
-    }
-
-    /// The same for the one row of a program, added to the residual.
-    pub fn mix(
-        &self,
-        net: &Net,
-        x: Slice<'_, f32>,
-        layer: &Layer,
-        router: &Buffer<f32>,
-        gated: Slice<'_, f32>,
-    ) -> Result<(), Error> {
-        let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
-        let (Layer { gate, up, down, .. }, Experts { count, used }) = (layer, mixture.experts);
-        let norm = (&layer.feed_forward_norm, net.config.epsilon);
-        net.kernels.mixture(&MixtureCall { x, norm, router, count, used, gate, up, down, gated })
     }
 }

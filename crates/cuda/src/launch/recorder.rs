@@ -1,17 +1,17 @@
-//! What a program is made of: calls written down as phases (`phase.rs`).
+//! What a persistent step is made of: calls written down as phases (`phase.rs`).
 //!
-//! A phase has the parameter block that a kernel of a graph would get, so the two ways cannot drift apart. Only vectors that
-//! one phase hands to another are replaced: each gets a twin (`kernels/handed.cuh`), and a phase knows how often what it
+//! A phase has the parameter block that a kernel of a graph would get, so the two cannot drift apart. Only vectors that
+//! one phase hands to another are replaced: each gets a twin (`kernels/ready_bits.cuh`), and a phase knows how often what it
 //! reads was written.
 
 use super::job::{JobBlock, Ring, StretchBlock};
 use super::phase::*;
-use super::{KernelsOptions, SPLITS, products};
+use super::{Kernels, KernelsOptions, SPLITS, products};
 use crate::arguments::*;
 use crate::blocks::*;
 use crate::error::Error;
 use crate::memory::{Buffer, Keep};
-use crate::{Device, pack};
+use crate::pack;
 use kernels::Format;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn input_bytes(supers: usize, past: usize) -> usize {
 }
 
 /// A vector that phases hand on: floats whose lowest bits say how often it was written.
-pub(super) struct Handed {
+pub(super) struct ReadyVector {
     values: Buffer<u32>,
     /// How often a launch has written it so far.
     writes: u32,
@@ -37,7 +37,7 @@ pub(super) struct Handed {
     /// The vector of floats it stands for.
     plain: u64,
     len: usize,
-    /// So that not all blocks read the same there are copies of it; see `kernels/handed.cuh`.
+    /// So that not all blocks read the same there are copies of it; see `kernels/ready_bits.cuh`.
     copies: u32,
     /// From one copy to the next.
     apart: u32,
@@ -46,41 +46,125 @@ pub(super) struct Handed {
 /// Copies of what products leave.
 const COPIES: usize = 4;
 
-/// What was asked for so far.
-pub(super) struct Script {
-    device: Device,
-    options: KernelsOptions,
-    pub phases: Vec<Phase>,
-    pub kept: Vec<Arc<dyn Keep>>,
-    /// What the phases need, weights under way apart: attention, or quantised input and then partial sums.
-    pub attention_bytes: usize,
-    pub input_bytes: usize,
-    pub partial_bytes: usize,
-    /// The same after a norm, whose weights are used up then and leave their place to the sums.
-    pub normed_input_bytes: usize,
-    pub normed_partial_bytes: usize,
-    /// Weights of a norm.
-    pub norm_bytes: usize,
-    pub vectors: HashMap<u64, Handed>,
-    /// Where attention leaves partial results.
-    pub partial: Option<Buffer<u64>>,
-    /// Where the scores of experts stand.
-    pub scores: Option<Buffer<u64>>,
-    pub embed: EmbedBlock,
-    pub heads: HeadsBlock,
-    /// Phases before the first that begins with a choice, or all.
-    pub known: u32,
-    /// Whether two blocks share down's input.
-    pub pairs: bool,
+/// Who takes the calls of a step of single rows: [`Kernels`] launches them, a [`Recorder`] writes them down as the phases of a
+/// persistent step. Both cut the work up from the same parameter blocks.
+pub trait RowStep {
+    /// See [`Kernels::embed`].
+    fn embed(&mut self, call: &EmbedCall<'_>) -> Result<(), Error>;
+    /// See [`Kernels::product`].
+    fn product(&mut self, call: &ProductCall<'_>) -> Result<(), Error>;
+    /// See [`Kernels::store_heads`].
+    fn store_heads(&mut self, call: &StoreCall<'_>) -> Result<(), Error>;
+    /// See [`Kernels::attention`].
+    fn attention(&mut self, call: &AttentionCall<'_>) -> Result<(), Error>;
+    /// A row through the experts it visits, added to the residual.
+    fn mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error>;
+    /// See [`Kernels::pick`].
+    fn pick(&mut self, call: &PickCall<'_>) -> Result<(), Error>;
 }
 
-impl Script {
-    pub fn new(device: &Device, options: &KernelsOptions) -> Script {
-        Script {
-            device: device.clone(),
-            options: options.clone(),
+impl RowStep for &Kernels {
+    fn embed(&mut self, call: &EmbedCall<'_>) -> Result<(), Error> {
+        Kernels::embed(self, call)
+    }
+
+    fn product(&mut self, call: &ProductCall<'_>) -> Result<(), Error> {
+        Kernels::product(self, call)
+    }
+
+    fn store_heads(&mut self, call: &StoreCall<'_>) -> Result<(), Error> {
+        Kernels::store_heads(self, call)
+    }
+
+    fn attention(&mut self, call: &AttentionCall<'_>) -> Result<(), Error> {
+        Kernels::attention(self, call)
+    }
+
+    fn mixture(&mut self, _: &MixtureCall<'_>) -> Result<(), Error> {
+        Err(Error::Unsupported("a mixture of experts outside of a persistent step".to_owned()))
+    }
+
+    fn pick(&mut self, call: &PickCall<'_>) -> Result<(), Error> {
+        Kernels::pick(self, call)
+    }
+}
+
+impl RowStep for Recorder<'_> {
+    fn embed(&mut self, call: &EmbedCall<'_>) -> Result<(), Error> {
+        let (mut params, arguments) = self.kernels.embed_block(call);
+        let output = self.write(&mut params.output, params.columns as usize)?;
+        self.embed = params;
+        self.add(EMBED, Mark::default(), output, &params, arguments);
+        Ok(())
+    }
+
+    fn product(&mut self, call: &ProductCall<'_>) -> Result<(), Error> {
+        assert_eq!(call.rows, 1, "a persistent step is for one row");
+        let plan = self.kernels.product_plan(call, true)?;
+        let (params, arguments) = self.kernels.product_block(call, &plan, 0);
+        let kind = match call.then {
+            Then::Store => STORE,
+            Then::Add => ADD,
+            Then::Gate(_) => GATE,
+            Then::Logits(_) => LOGITS,
+        };
+        self.add_product(kind, plan.partial_bytes(), params, arguments)
+    }
+
+    fn store_heads(&mut self, _: &StoreCall<'_>) -> Result<(), Error> {
+        Err(Error::Unsupported("a persistent step of several rows".to_owned()))
+    }
+
+    fn attention(&mut self, call: &AttentionCall<'_>) -> Result<(), Error> {
+        let (params, arguments) = self.kernels.attention_block(call);
+        self.add_attention(params, arguments)
+    }
+
+    fn mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error> {
+        self.add_mixture(call)
+    }
+
+    fn pick(&mut self, call: &PickCall<'_>) -> Result<(), Error> {
+        let (params, arguments) = self.kernels.pick_block(call);
+        self.add(PICK, Mark::default(), Mark::default(), &params, arguments);
+        Ok(())
+    }
+}
+
+/// The phases of a persistent step so far.
+pub struct Recorder<'k> {
+    pub(super) kernels: &'k Kernels,
+    pub(super) phases: Vec<Phase>,
+    pub(super) held: Vec<Arc<dyn Keep>>,
+    /// What the phases need, weights in flight apart: attention, or quantised input and then partial sums.
+    pub(super) attention_bytes: usize,
+    pub(super) input_bytes: usize,
+    pub(super) partial_bytes: usize,
+    /// The same after a norm, whose weights are used up then and leave their place to the sums.
+    pub(super) normed_input_bytes: usize,
+    pub(super) normed_partial_bytes: usize,
+    /// Weights of a norm.
+    pub(super) norm_bytes: usize,
+    pub(super) vectors: HashMap<u64, ReadyVector>,
+    /// Where attention leaves partial results.
+    pub(super) partial: Option<Buffer<u64>>,
+    /// Where the scores of experts stand.
+    pub(super) scores: Option<Buffer<u64>>,
+    pub(super) embed: EmbedBlock,
+    pub(super) heads: HeadsBlock,
+    /// Phases before the first that begins with a choice, or all.
+    pub(super) known: u32,
+    /// Whether two blocks share down's input.
+    pub(super) pairs: bool,
+}
+
+impl<'k> Recorder<'k> {
+    pub(super) fn new(kernels: &'k Kernels) -> Recorder<'k> {
+        let options = &kernels.options;
+        Recorder {
+            kernels,
             phases: Vec::new(),
-            kept: Vec::new(),
+            held: Vec::new(),
             attention_bytes: options.attention_bytes(),
             input_bytes: 0,
             partial_bytes: 0,
@@ -97,27 +181,13 @@ impl Script {
         }
     }
 
-    pub fn embed(&mut self, mut params: EmbedBlock, arguments: Arguments) -> Result<(), Error> {
-        let output = self.write(&mut params.output, params.columns as usize)?;
-        self.embed = params;
-        self.add(EMBED, Mark::default(), output, &params, arguments);
-        Ok(())
-    }
-
-    pub fn product(
+    fn add_product(
         &mut self,
-        name: &'static str,
+        kind: u32,
         partial_bytes: usize,
         mut params: ProductBlock,
         arguments: Arguments,
     ) -> Result<(), Error> {
-        assert_eq!(params.rows, 1, "a program is for one row");
-        let kind = match name {
-            "product_store" => STORE,
-            "product_add" => ADD,
-            "product_gate" => GATE,
-            _ => LOGITS,
-        };
         let input = self.read(&mut params.input)?;
         let mut output = Mark::default();
         if kind != LOGITS {
@@ -132,40 +202,35 @@ impl Script {
             self.normed_partial_bytes = self.normed_partial_bytes.max(partial_bytes);
             self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
         }
-        self.kept.extend(arguments.kept);
+        self.held.extend(arguments.held);
         self.push(kind, input, output, Work::Product(params), &());
         Ok(())
     }
 
     /// Super-blocks that are read past the row of a product, in whatever format.
     fn past(&self, params: &ProductBlock) -> usize {
-        let (supers, ring) = (params.supers as usize, Ring::new(self.options.experts));
+        let (supers, ring) = (params.supers as usize, Ring::new(self.kernels.options.experts));
         let formats = params.segments.iter().filter(|s| s.blocks > 0).filter_map(|s| Format::from_file_id(s.format));
         formats.map(|f| supers.next_multiple_of(ring.width(pack::chunk_bytes(f))) - supers).max().unwrap_or(0)
     }
 
-    pub fn attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
-        let KernelsOptions { head, heads, .. } = self.options;
+    fn add_attention(&mut self, mut params: AttentionBlock, arguments: Arguments) -> Result<(), Error> {
+        let KernelsOptions { head, heads, .. } = self.kernels.options;
         let input = self.read(&mut params.heads.rows)?;
-        let output = self.write_copies(&mut params.output, heads * head, self.options.attended_copies())?;
+        let output = self.write_copies(&mut params.output, heads * head, self.kernels.options.attended_copies())?;
         if self.partial.is_none() {
-            self.partial = Some(Buffer::zeroed(&self.device, heads * SPLITS * (head + 2))?);
+            self.partial = Some(Buffer::zeroed(&self.kernels.device, heads * SPLITS * (head + 2))?);
         }
         params.partial = self.partial.as_ref().map_or(0, |partial| partial.all().address);
         self.heads = params.heads;
-        self.kept.extend(arguments.kept);
+        self.held.extend(arguments.held);
         let cache = Work::Cache(params.heads.cache + params.heads.layer_offset);
         self.push(ATTENTION, input, output, cache, &params);
         Ok(())
     }
 
-    pub fn pick(&mut self, params: PickBlock, arguments: Arguments) -> Result<(), Error> {
-        self.add(PICK, Mark::default(), Mark::default(), &params, arguments);
-        Ok(())
-    }
-
-    /// A program without a pick ends with its result as plain floats. A phase with a choice is told which is the next.
-    pub fn finish(&mut self) {
+    /// A persistent step without a pick ends with its result as plain floats. A phase with a choice is told which is the next.
+    pub(super) fn end(&mut self) {
         if self.phases.last().is_none_or(|phase| phase.kind != PICK) {
             let last = self.phases.len() as u32;
             if let Some(vector) = self.vectors.values().find(|vector| vector.written_by == last) {
@@ -190,14 +255,14 @@ impl Script {
         }
     }
 
-    /// Whether every one of so many blocks reads the residual stream in every layer, as `kernels/handed.cuh` asks.
-    pub fn keeps_up(&self, blocks: u32) -> bool {
+    /// Whether every one of so many blocks reads the residual stream in every layer, as `kernels/ready_bits.cuh` asks.
+    pub(super) fn keeps_up(&self, blocks: u32) -> bool {
         let mut gates = self.phases.iter().filter(|phase| phase.kind == GATE);
         gates.all(|phase| (0..blocks).all(|block| phase.on_block(block).0.tiles > 0))
     }
 
     /// Where input begins that two blocks share: behind that of gate, which one of them may still be at.
-    pub fn shared_begin(&self) -> usize {
+    pub(super) fn shared_begin(&self) -> usize {
         if self.pairs { self.normed_input_bytes } else { 0 }
     }
 
@@ -212,7 +277,7 @@ impl Script {
     }
 
     /// What all phases are for one block. Norms come one after the other, in two rounds that take turns, as does what blocks share.
-    pub fn on_block(&self, block: u32) -> Vec<(JobBlock, StretchBlock)> {
+    pub(super) fn on_block(&self, block: u32) -> Vec<(JobBlock, StretchBlock)> {
         let (mut norms, mut shared) = (0, 0);
         let numbered = self.phases.iter().enumerate().map(|(i, phase)| {
             let (job, stretch) = phase.on_block(block);
@@ -234,7 +299,7 @@ impl Script {
     /// Room for the scores of all experts of a layer.
     pub(super) fn scores(&mut self) -> Result<u64, Error> {
         if self.scores.is_none() {
-            self.scores = Some(Buffer::zeroed(&self.device, super::experts::COUNT_MAX)?);
+            self.scores = Some(Buffer::zeroed(&self.kernels.device, super::experts::COUNT_MAX)?);
         }
         Ok(self.scores.as_ref().map_or(0, |scores| scores.all().address))
     }
@@ -242,7 +307,8 @@ impl Script {
     /// The twin of a vector that an earlier phase wrote.
     pub(super) fn read(&mut self, vector: &mut u64) -> Result<Mark, Error> {
         let found = self.vectors.get(vector);
-        let found = found.ok_or_else(|| Error::Unsupported("a program that reads what it did not write".to_owned()))?;
+        let found =
+            found.ok_or_else(|| Error::Unsupported("a persistent that reads what it did not write".to_owned()))?;
         let mark = Mark { plain: found.plain, write: found.writes, ..Mark::default() };
         *vector = found.values.all().address;
         Ok(mark)
@@ -258,9 +324,9 @@ impl Script {
         let (plain, this) = (*vector, self.phases.len() as u32 + 1);
         if !self.vectors.contains_key(&plain) {
             let each = len.next_multiple_of(pack::CHUNK_COLUMNS);
-            let values = Buffer::zeroed(&self.device, copies * each)?;
+            let values = Buffer::zeroed(&self.kernels.device, copies * each)?;
             let (copies, apart) = (copies as u32, each as u32);
-            self.vectors.insert(plain, Handed { values, writes: 0, written_by: 0, plain, len, copies, apart });
+            self.vectors.insert(plain, ReadyVector { values, writes: 0, written_by: 0, plain, len, copies, apart });
         }
         let found = self.vectors.get_mut(&plain).expect("it was just inserted where it was missing");
         assert_eq!(found.len, len, "a vector keeps its length");
@@ -270,13 +336,13 @@ impl Script {
     }
 
     fn add<P>(&mut self, kind: u32, input: Mark, output: Mark, params: &P, arguments: Arguments) {
-        self.kept.extend(arguments.kept);
+        self.held.extend(arguments.held);
         self.push(kind, input, output, Work::None, params);
     }
 
     pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
-        let attending = self.options.attending() as u32;
-        let ring = Ring::new(self.options.experts);
+        let attending = self.kernels.options.attending() as u32;
+        let ring = Ring::new(self.kernels.options.experts);
         self.phases.push(Phase { kind, input, output, work, attending, ring, params: bytes_of(params) });
     }
 }

@@ -4,7 +4,7 @@
 // of the next are fetched anew, and its weights start moving late. Measured on an H200 (2026-11-15) that is 4 to 5 us
 // for each of 143 kernels, 1142 us per token of the 1.5B. One block per multiprocessor that stays, with a counter between
 // the phases and the next phase's weights fetched at the end of each: 990 us. Here weights do not wait for phases at all
-// (`ring.cuh`), and results are handed on without a counter (`handed.cuh`).
+// (`ring.cuh`), and results are passed on without a counter (`ready_bits.cuh`).
 //
 // Sixteen warps compute. One more fetches weights for them, and one the descriptions of phases and the weights of norms; those have
 // few registers and leave theirs to the others, as do two that end at once, since registers are dealt out to four warps.
@@ -14,12 +14,18 @@
 // Needs compute capability 9.0 and all blocks on the card at once, two and two where they share down's input. There are as many as multiprocessors, one fits each, and
 // those of the next launch come when these have all started, so all of a launch do get there.
 
-// Ends a program without logits: the residual stream as plain floats.
+#include "rows.cuh"
+#include "persistent_product.cuh"
+#include "persistent_experts.cuh"
+#include "persistent_attention.cuh"
+
+// Ends a persistent step without logits: the residual stream as plain floats.
 struct Plain {
     const u32* input;
     float* output;
     u32 columns;
 };
+MIRRORED(Plain);
 
 // Parameters of the phases that are no products.
 union Op {
@@ -46,8 +52,9 @@ struct Token {
     u32 norm_offset;
     u32 known;             // Phases before the first whose weights depend on a choice of experts.
 };
+MIRRORED(Token);
 
-// A phase's description under way from memory, and the barriers that say that it has come and that it has been read.
+// A phase's description in flight from memory, and the barriers that say that it has come and that it has been read.
 struct Entry {
     Op op;
     Job job;
@@ -61,7 +68,7 @@ static_assert(ENTRY_COPIES <= WARP, "a warp copies a description");
 
 // A thread takes four of the 32 columns that one lane of a product would, as `element` does.
 template <int F>
-__device__ __forceinline__ void embed_handed(const Embed& p, u32 token, u32* out, u32 mark) {
+__device__ __forceinline__ void embed_ready(const Embed& p, u32 token, u32* out, u32 mark) {
     for (u32 at = threadIdx.x; at < p.columns / 4; at += PRODUCT_THREADS) {
         const u8* chunk = p.table + ((u64)(token / 4) * p.supers + at / 64) * Layout<F>::chunk;
         Block b = read_block<F>(chunk, token % 4 * 8 + at / 8 % 8);
@@ -78,7 +85,7 @@ __device__ __forceinline__ void embed_handed(const Embed& p, u32 token, u32* out
     }
 }
 
-// The end of every program: all blocks arrive, and the first one, which waits for that, finishes.
+// The end of every persistent step: all blocks arrive, and the first one, which waits for that, finishes.
 __device__ __forceinline__ void token_end(const Op& op, u32 kind, u32* counters, u32 target) {
     together();
     // The barrier above orders the writes of all threads before this one's release.
@@ -129,7 +136,7 @@ __device__ __forceinline__ Stretch* stretches_at(u8* shared, const Token& p) {
     return (Stretch*)(shared + anew(p.stretches_offset));
 }
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token(const __grid_constant__ Token p) {
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) decode_persistent(const __grid_constant__ Token p) {
     extern __shared__ __align__(128) u8 shared[];
     let_next_start();
     __shared__ __align__(16) Entry entries[ENTRIES];
@@ -147,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
     if (own < DEPTH) {
         barrier_init(shared_address(full + own), 1);
     } else if (own == PRODUCT_THREADS) {
-        choice.known = p.known, barrier_init(shared_address(&cache.placed), 1), barrier_init(shared_address(&brought), 1);
+        choice.known = p.known, barrier_init(shared_address(&cache.swizzled), 1), barrier_init(shared_address(&brought), 1);
         barrier_init(shared_address(&heard), 1);
     } else if (own - DEPTH < ENTRIES) {
         Entry& e = entries[own - DEPTH];
@@ -213,13 +220,13 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) token
         } else if (kind == OP_EMBED) {
             for (u32 copy = blockIdx.x; copy < COPIES; copy += gridDim.x) {
                 u32 token = p.embed.tokens[0], mark = output_mark(e.job, launches);
-#define WORK(F) embed_handed<F>(p.embed, token, (u32*)p.embed.output + copy * e.job.apart, mark)
+#define WORK(F) embed_ready<F>(p.embed, token, (u32*)p.embed.output + copy * e.job.apart, mark)
                 FOR_FORMAT(p.embed.format, WORK)
 #undef WORK
             }
-            find_place(p.heads, cache);
+            find_slot(p.heads, cache);
             together();
-            if (this_thread() == 0) tell_place(cache);
+            if (this_thread() == 0) tell_slot(cache);
         } else {
             token_end(e.op, kind, p.counters, (launches + 1) * gridDim.x);
         }

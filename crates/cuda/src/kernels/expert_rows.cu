@@ -1,5 +1,8 @@
-// Many rows through experts: each row chooses, its visits are put in the order of experts, `packed` multiplies all rows of an
+// Prefill rows through experts: each row chooses, its visits are put in the order of experts, `packed` multiplies all rows of an
 // expert at once, and what the visits gave is added up again, in the order of experts.
+
+#include "route.cuh"
+#include "gemm.cuh"
 
 struct Choose {
     const float* scores;   // [row][part][count]
@@ -10,6 +13,7 @@ struct Choose {
     u32 used;
     u32 parts;
 };
+MIRRORED(Choose);
 
 // A warp has a row.
 extern "C" __global__ void __launch_bounds__(256) choose_experts(const __grid_constant__ Choose p) {
@@ -23,11 +27,12 @@ extern "C" __global__ void __launch_bounds__(256) choose_experts(const __grid_co
 
 struct Sort {
     const u32* chosen;     // [visit]: which expert
-    u32* places;           // [place]: which visit, in the order of experts and then of visits
+    u32* slots;           // [place]: which visit, in the order of experts and then of visits
     uint4* tiles;          // Expert, first place and number of places, at most TILE; zero after the last.
     u32 visits;
     u32 tiles_max;
 };
+MIRRORED(Sort);
 
 #define NOBODY 0xffffffffu
 
@@ -69,13 +74,13 @@ extern "C" __global__ void __launch_bounds__(256) sort_visits(const __grid_const
         if (lane == 0) sums[i][warp] = sum;
     }
     __syncthreads();
-    u32 first = 0, tile = 0, place = 0, count = counts[expert];
-    for (int w = 0; w < 8; w++) first += sums[0][w], tile += sums[1][w], place += w < warp ? sums[2][w] : 0;
-    place += first;
+    u32 first = 0, tile = 0, slot = 0, count = counts[expert];
+    for (int w = 0; w < 8; w++) first += sums[0][w], tile += sums[1][w], slot += w < warp ? sums[2][w] : 0;
+    slot += first;
     each_visit(p.chosen, begin, end, [&](u32 visit, u32 chosen) {
         u32 lanes = __ballot_sync(FULL, chosen == expert);
-        if (chosen == expert) p.places[place + __popc(lanes & ((1u << lane) - 1))] = visit;
-        place += __popc(lanes);
+        if (chosen == expert) p.slots[slot + __popc(lanes & ((1u << lane) - 1))] = visit;
+        slot += __popc(lanes);
     });
     u32 last = expert == gridDim.x - 1 ? p.tiles_max - tile : tiles_of(count);
     for (u32 t = threadIdx.x; t < last; t += 256) {
@@ -92,6 +97,7 @@ struct AddParts {
     u32 each;
     u32 anew;              // Whether what stands in `x` does not count.
 };
+MIRRORED(AddParts);
 
 // Adds to a row what several blocks or experts have for it, in order. A block has 1024 columns of a row, a thread four.
 extern "C" __global__ void __launch_bounds__(256) add_parts(const __grid_constant__ AddParts p) {

@@ -1,4 +1,6 @@
-// What a phase of `token.cu` is, and what a warp remembers between two.
+// What a phase of `decode_persistent.cu` is, and what a warp remembers between two.
+
+#include "ready_bits.cuh"
 
 #define OP_EMBED 0
 #define OP_STORE 1
@@ -12,7 +14,7 @@
 #define OP_EXPERTS 9
 #define OP_MIX 10
 
-// What a phase is for one block; the host writes these. Inputs and outputs are handed vectors (`handed.cuh`): a mark is
+// What a phase is for one block; the host writes these. Inputs and outputs are vectors with ready bits (`ready_bits.cuh`): a mark is
 // counted within a launch, and `step` is how many times a launch writes that vector.
 struct Job {
     u32 kind;
@@ -26,7 +28,7 @@ struct Job {
     u64* candidates;
     u32 tiles;             // of this block
     u32 rows;              // of them that exist
-    u32 place;             // of the first in the output
+    u32 first_row;         // in the output
     u32 columns;
     u32 supers;
     u32 slices;
@@ -44,6 +46,7 @@ struct Job {
     u32 coming;            // and how many bytes of it the other block of the cluster sends.
     u32 padding[2];
 };
+MIRRORED(Job);
 
 // What a warp remembers from phase to phase. In shared memory, because attention needs all registers: what the compiler
 // keeps outside of them goes to memory, and 512 threads' worth of that does not fit the first-level cache.

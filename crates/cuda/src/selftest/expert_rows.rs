@@ -25,11 +25,11 @@ impl Test<'_> {
         let found = Buffer::new(self.device, &vec![f32::NAN; expected.len()])?;
         let mut first = 0;
         for rows in [20, 1, 50, 79, 129, all - 279] {
-            self.kernels.packed(&PackedCall {
+            self.kernels.gemm_packed(&GemmPackedCall {
                 parts: &[Part { matrix, bias: None, output: 0 }],
                 input: input.part(first * matrix.columns..input.len()),
                 rows,
-                then: PackedThen::Store(found.part(first * n..found.len())),
+                then: GemmPackedThen::Store(found.part(first * n..found.len())),
                 stride: n,
                 visits: None,
                 cuts: 1,
@@ -53,11 +53,11 @@ impl Test<'_> {
         let rows = expected.len() / n;
         let parts = Buffer::new(self.device, &vec![f32::NAN; rows * cuts * n])?;
         let found = Buffer::new(self.device, &vec![f32::NAN; rows * n])?;
-        self.kernels.packed(&PackedCall {
+        self.kernels.gemm_packed(&GemmPackedCall {
             parts: &[Part { matrix, bias: None, output: 0 }],
             input: input.all(),
             rows,
-            then: PackedThen::Store(parts.all()),
+            then: GemmPackedThen::Store(parts.all()),
             stride: n,
             visits: None,
             cuts,
@@ -114,28 +114,36 @@ impl Test<'_> {
         let (input, x, scores) =
             (Buffer::new(device, &in_halves(&normed))?, Buffer::new(device, &x)?, Buffer::new(device, &scores)?);
         let visits = rows * used;
-        let (chosen, places) = (Buffer::zeroed(device, visits)?, Buffer::zeroed(device, visits)?);
+        let (chosen, slots) = (Buffer::zeroed(device, visits)?, Buffer::zeroed(device, visits)?);
         let shares = Buffer::zeroed(device, visits)?;
         let tiles = Buffer::zeroed(device, visit_tiles(visits, count))?;
         let (gated, outputs) =
             (Buffer::zeroed(device, visits * ff)?, Buffer::new(device, &vec![f32::NAN; visits * width])?);
-        let call = VisitsCall {
+        let call = ExpertRowsCall {
             rows,
             count,
             used,
             scores: (scores.all(), 1),
             chosen: chosen.all(),
             shares: shares.all(),
-            places: places.all(),
+            slots: slots.all(),
             tiles: tiles.all(),
         };
-        self.kernels.visits(&call)?;
+        self.kernels.expert_rows(&call)?;
         let product = |matrix, input, then, stride| {
             let parts = &[Part { matrix, bias: None, output: 0 }];
-            self.kernels.packed(&PackedCall { parts, input, rows: visits, then, stride, visits: Some(&call), cuts: 1 })
+            self.kernels.gemm_packed(&GemmPackedCall {
+                parts,
+                input,
+                rows: visits,
+                then,
+                stride,
+                visits: Some(&call),
+                cuts: 1,
+            })
         };
-        product(&gate, input.all(), PackedThen::Gate(&up, gated.all()), ff)?;
-        product(&down, gated.all(), PackedThen::Store(outputs.all()), width)?;
+        product(&gate, input.all(), GemmPackedThen::Gate(&up, gated.all()), ff)?;
+        product(&down, gated.all(), GemmPackedThen::Store(outputs.all()), width)?;
         let (parts, shares) = (outputs.all(), Some(shares.all()));
         self.kernels.add_parts(&AddPartsCall { parts, rows, each: used, shares, x: x.all(), anew: false })?;
         self.compare(format!("{rows} rows through experts {format:?}"), &x, &expected, 2e-3, outcomes)

@@ -1,9 +1,9 @@
 //! Shortlists against the plain code that defines them, bit for bit, on rows as long as a real vocabulary.
 
 use super::{Outcome, Test};
-use crate::arguments::NarrowCall;
+use crate::arguments::ShortlistCall;
 use crate::error::Error;
-use crate::launch::{Kernels, NARROW_HEAD};
+use crate::launch::{Kernels, SHORTLIST_HEAD};
 use crate::memory::Buffer;
 use kernels::cases::floats;
 use kernels::shortlist::{Ask, LIST_MAX, RUN, Shortlist};
@@ -31,10 +31,11 @@ impl Test<'_> {
                 asks.extend([1.0 / temperature, floor, if every > 0 { 1.0 } else { 0.0 }, 0.0]);
             }
             let rows = kinds.len();
-            let stride = Kernels::narrow_words(vocab).ok_or_else(|| Error::Unsupported(format!("{vocab} tokens")))?;
+            let stride =
+                Kernels::shortlist_words(vocab).ok_or_else(|| Error::Unsupported(format!("{vocab} tokens")))?;
             let device = self.device;
             let output = Buffer::new(device, &vec![u32::MAX; rows * stride])?;
-            self.kernels.narrow(&NarrowCall {
+            self.kernels.shortlist(&ShortlistCall {
                 logits: Buffer::new(device, &logits)?.all(),
                 rows,
                 vocab,
@@ -60,10 +61,10 @@ impl Test<'_> {
 
 /// How many of the facts, tokens and sums are not what they should be.
 fn differences(found: &[u32], vocab: usize, expected: &Shortlist) -> usize {
-    let (count, sums) = (found[0] as usize, &found[NARROW_HEAD + 2 * LIST_MAX..][..vocab.div_ceil(RUN)]);
+    let (count, sums) = (found[0] as usize, &found[SHORTLIST_HEAD + 2 * LIST_MAX..][..vocab.div_ceil(RUN)]);
     let wrong_sums = sums.iter().zip(&expected.run_sums).filter(|(a, b)| **a != b.to_bits()).count();
     let listed = if count > LIST_MAX { 0 } else { count };
-    let (pairs, _) = found[NARROW_HEAD..NARROW_HEAD + 2 * listed].as_chunks::<2>();
+    let (pairs, _) = found[SHORTLIST_HEAD..SHORTLIST_HEAD + 2 * listed].as_chunks::<2>();
     let mut tokens: Vec<(u32, u32)> = pairs.iter().map(|&[id, logit]| (id, logit)).collect();
     let mut wanted: Vec<(u32, u32)> = expected.tokens.iter().map(|&(id, logit)| (id, logit.to_bits())).collect();
     tokens.sort_unstable();

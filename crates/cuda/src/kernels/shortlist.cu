@@ -9,13 +9,15 @@
 // The host goes on from here with the CPU's sampler and must arrive at the very token it would pick from the row, so weights
 // and sums repeat `kernels/shortlist.rs` operation by operation: nothing is fused, and sums run in its order.
 
+#include "formats.cuh"
+
 #define RUN 256
 #define RUNS_LISTED 128
 #define RUNS_MAX 2048
 #define LIST_MAX 512
-#define NARROW_WARPS 8
+#define SHORTLIST_WARPS 8
 
-struct Narrow {
+struct Shortlist {
     const float* logits;   // [row][vocab]
     const u32* masks;      // [row][words]; bits of allowed tokens
     const float4* asks;    // [row] {1 / temperature, floor, whether there is a mask, -}
@@ -26,20 +28,21 @@ struct Narrow {
     u32 words;
     u32 stride;
 };
+MIRRORED(Shortlist);
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
 
 // The logit of token `at`, minus infinity where it is not allowed or does not exist.
-__device__ __forceinline__ float allowed_logit(const Narrow& p, u32 row, u32 at, bool masked) {
+__device__ __forceinline__ float allowed_logit(const Shortlist& p, u32 row, u32 at, bool masked) {
     if (at >= p.vocab) return MINUS_INFINITY;
     if (masked && !(__ldcg(p.masks + (u64)row * p.words + at / 32) >> (at % 32) & 1)) return MINUS_INFINITY;
     return __ldcg(p.logits + (u64)row * p.vocab + at);
 }
 
-extern "C" __global__ void __launch_bounds__(NARROW_WARPS * WARP) maxima(const __grid_constant__ Narrow p) {
+extern "C" __global__ void __launch_bounds__(SHORTLIST_WARPS * WARP) maxima(const __grid_constant__ Shortlist p) {
     let_next_start();
     wait_for_previous();
-    u32 run = blockIdx.x * NARROW_WARPS + threadIdx.x / WARP, row = blockIdx.y, lane = threadIdx.x % WARP;
+    u32 run = blockIdx.x * SHORTLIST_WARPS + threadIdx.x / WARP, row = blockIdx.y, lane = threadIdx.x % WARP;
     if (run >= p.runs) return;
     bool masked = p.asks[row].z != 0.0f, broken = false;
     float largest = MINUS_INFINITY;
@@ -54,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(NARROW_WARPS * WARP) maxima(const _
     if (lane == 0) p.maxima[row * p.runs + run] = largest;
 }
 
-extern "C" __global__ void __launch_bounds__(1024) shortlist(const __grid_constant__ Narrow p) {
+extern "C" __global__ void __launch_bounds__(1024) shortlist(const __grid_constant__ Shortlist p) {
     __shared__ float maxima[RUNS_MAX];
     __shared__ float bar, largest;
     __shared__ u32 count;
@@ -95,8 +98,8 @@ extern "C" __global__ void __launch_bounds__(1024) shortlist(const __grid_consta
             u32 at = run * RUN + i * WARP + lane;
             float value = allowed_logit(p, row, at, masked);
             if (value >= bar && value > MINUS_INFINITY) {
-                u32 place = atomicAdd(&count, 1);
-                if (place < LIST_MAX) *(uint2*)(out + 4 + 2 * place) = make_uint2(at, __float_as_uint(value));
+                u32 slot = atomicAdd(&count, 1);
+                if (slot < LIST_MAX) *(uint2*)(out + 4 + 2 * slot) = make_uint2(at, __float_as_uint(value));
             }
         }
     }
@@ -120,16 +123,16 @@ __device__ __forceinline__ float plain_exp(float x) {
     return x < -87.0f ? 0.0f : __fmul_rn(power, __uint_as_float((n + 127) << 23));
 }
 
-__device__ __forceinline__ float weight_of(const Narrow& p, u32 row, u32 at, float largest, float4 ask) {
+__device__ __forceinline__ float weight_of(const Shortlist& p, u32 row, u32 at, float largest, float4 ask) {
     float logit = allowed_logit(p, row, at, ask.z != 0.0f);
     float weight = plain_exp(__fmul_rn(__fsub_rn(logit, largest), ask.x));
     return weight < ask.y ? 0.0f : weight;
 }
 
-extern "C" __global__ void __launch_bounds__(NARROW_WARPS * WARP) weigh(const __grid_constant__ Narrow p) {
+extern "C" __global__ void __launch_bounds__(SHORTLIST_WARPS * WARP) weigh(const __grid_constant__ Shortlist p) {
     let_next_start();
     wait_for_previous();
-    u32 run = blockIdx.x * NARROW_WARPS + threadIdx.x / WARP, row = blockIdx.y, lane = threadIdx.x % WARP;
+    u32 run = blockIdx.x * SHORTLIST_WARPS + threadIdx.x / WARP, row = blockIdx.y, lane = threadIdx.x % WARP;
     if (run >= p.runs) return;
     float4 ask = p.asks[row];
     u32* out = p.output + (u64)row * p.stride;

@@ -1,8 +1,11 @@
 // Keys and values of earlier positions, which come through the ring like weights: they are known before the step begins, so
-// they are on their way while the queries are computed, and the memory is never without something to do.
+// they are in flight while the queries are computed, and the memory is never without something to do.
 //
 // A warp has the keys of sixteen positions, then their values. Its keys it reads alone; the values of four warps are read by all
 // four, each a quarter of the elements (`attention.cuh`), so they are let go together.
+
+#include "attention.cuh"
+#include "ring.cuh"
 
 // Slots of a stage: sixteen keys, or values.
 #define KEPT_SLOTS slots_of(UNIT_BYTES)
@@ -16,12 +19,12 @@ struct Cache {
     const u32* table;
     u64 block_bytes;
     u32 side_bytes;        // From the keys of a head to its values.
-    u64 placed;            // A barrier: all this is known.
+    u64 swizzled;            // A barrier: all this is known.
     Near near;
 };
 
 // Needs what the step before wrote; called by all.
-__device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
+__device__ __forceinline__ void find_slot(const Heads& s, Cache& cache) {
     u32 position = s.positions[0], parts = s.heads / GROUP;
     const u32* table = table_of(s, 0);
     Span span = span_of(s, position, blockIdx.x / parts, blockIdx.x % parts);
@@ -33,14 +36,14 @@ __device__ __forceinline__ void find_place(const Heads& s, Cache& cache) {
 }
 
 // Tells the feeder, after a barrier. What the step before wrote to the cache is there for the copy engine too.
-__device__ __forceinline__ void tell_place(Cache& cache) {
+__device__ __forceinline__ void tell_slot(Cache& cache) {
     show_copy_engine();
-    barrier_arrive(shared_address(&cache.placed));
+    barrier_arrive(shared_address(&cache.swizzled));
 }
 
 // Stages of keys and of values, by turns: sixteen positions of each warp that has them.
-__device__ __forceinline__ void feed_kept(Feeder& f, const Stretch& s, const Cache& cache) {
-    barrier_wait(shared_address(&cache.placed), 0);
+__device__ __forceinline__ void feed_kv(Feeder& f, const Stretch& s, const Cache& cache) {
+    barrier_wait(shared_address(&cache.swizzled), 0);
     u32 end = cache.span.end, lane = own_lane();
     if (blockIdx.x >= cache.items) return;
 #pragma unroll 1
@@ -66,14 +69,14 @@ struct WholeRing {
 };
 
 // Where a warp's part of a stage is that begins with this slot.
-__device__ __forceinline__ Element* kept_at(const WholeRing& ring, u32 warp, u32 slot) {
+__device__ __forceinline__ Element* kv_at(const WholeRing& ring, u32 warp, u32 slot) {
     return (Element*)(ring.data + slot % DEPTH * STAGE_BYTES + warp * KEPT_SLOTS * SLOT_BYTES);
 }
 
 // The same, when it is there.
-__device__ __forceinline__ Element* kept_stage(const WholeRing& ring, u32 warp, u32 slot) {
+__device__ __forceinline__ Element* kv_stage(const WholeRing& ring, u32 warp, u32 slot) {
     barrier_wait(ring.full + slot % DEPTH * 8, slot / DEPTH & 1);
-    return kept_at(ring, warp, slot);
+    return kv_at(ring, warp, slot);
 }
 
 // This warp's keys or values have been read by whoever reads them.
@@ -93,7 +96,7 @@ struct Taken {
 };
 
 __device__ __forceinline__ void take_keys(const WholeRing& ring, Saved& saved, u32 slot, Taken& taken) {
-    const Element* rows = kept_stage(ring, this_thread() / WARP, slot);
+    const Element* rows = kv_stage(ring, this_thread() / WARP, slot);
 #pragma unroll
     for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
     load_scales<FromShared>(rows, this_thread() % WARP, 0, taken.scales);
@@ -101,11 +104,11 @@ __device__ __forceinline__ void take_keys(const WholeRing& ring, Saved& saved, u
 }
 
 // Where this block's stages begin and end.
-__device__ __forceinline__ u32 kept_begin(u32 taken) {
+__device__ __forceinline__ u32 kv_begin(u32 taken) {
     return taken + ring_gap(taken, KEPT_SLOTS);
 }
 
-__device__ __forceinline__ u32 kept_end(const Span& span, u32 begin) {
+__device__ __forceinline__ u32 kv_end(const Span& span, u32 begin) {
     return begin + (span.end - span.start + CHUNK_MIN - 1) / CHUNK_MIN * 2 * KEPT_SLOTS;
 }
 
@@ -113,7 +116,7 @@ __device__ __forceinline__ u32 kept_end(const Span& span, u32 begin) {
 __device__ __forceinline__ void let_all_go(const Span& span, Saved& saved) {
     __syncwarp();
     if (own_lane() == 0) {
-        saved.held = kept_end(span, saved.taken);
+        saved.held = kv_end(span, saved.taken);
         store_after_reads(shared_address(&saved.released), saved.held);
     }
     __syncwarp();
@@ -121,21 +124,21 @@ __device__ __forceinline__ void let_all_go(const Span& span, Saved& saved) {
 
 // All that attention can do before the queries are there: a warp's first keys go into registers, and its first values have come.
 // From here on `taken` is where the first stage begins.
-__device__ __forceinline__ void foresee_kept(const Span& span, const WholeRing& ring, Saved& saved, Taken& taken) {
-    u32 warp = this_thread() / WARP, begin = kept_begin(saved.taken);
+__device__ __forceinline__ void foresee_kv(const Span& span, const WholeRing& ring, Saved& saved, Taken& taken) {
+    u32 warp = this_thread() / WARP, begin = kv_begin(saved.taken);
     __syncwarp();
     if (own_lane() == 0) saved.held = saved.taken = begin;
     __syncwarp();
     if (span.start + warp * UNIT >= span.end) return let_all_go(span, saved);
     take_keys(ring, saved, begin, taken);
-    kept_stage(ring, warp, begin + KEPT_SLOTS);
+    kv_stage(ring, warp, begin + KEPT_SLOTS);
 }
 
 // Puts the row's own value among the first ones, where it belongs there; one warp.
-__device__ __forceinline__ void place_value(const Span& span, const WholeRing& ring, const Saved* all, const float* value) {
+__device__ __forceinline__ void store_value(const Span& span, const WholeRing& ring, const Saved* all, const float* value) {
     u32 position = span.length - 1, warp = (position - span.start) / UNIT;
     if (warp >= ATTENTION_WARPS) return;
-    Element* rows = kept_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
+    Element* rows = kv_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
     cache_head(rows + position % UNIT * HEAD, position, value, 1);
 }
 
@@ -143,15 +146,15 @@ __device__ __forceinline__ void place_value(const Span& span, const WholeRing& r
 __device__ __forceinline__ void clear_values(const Span& span, const WholeRing& ring, const Saved* all) {
     u32 warp = (span.length - 1 - span.start) / UNIT, first = span.length % UNIT;
     if (warp >= ATTENTION_WARPS || first == 0) return;
-    uint4* rows = (uint4*)kept_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
+    uint4* rows = (uint4*)kv_stage(ring, warp, all[warp].taken + KEPT_SLOTS);
     u32 each = 16 / sizeof(Element);
     for (u32 at = first * HEAD / each + own_lane(); at < UNIT * HEAD / each; at += WARP) rows[at] = make_uint4(0, 0, 0, 0);
 }
 
-// The same as `walk`, bit for bit, after `foresee_kept` and what comes into the first values. `taken` stays, where the other
+// The same as `walk`, bit for bit, after `foresee_kv` and what comes into the first values. `taken` stays, where the other
 // warps read it.
 __device__ __forceinline__ Running
-walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Saved* all, Taken& taken) {
+walk_kv(const Span& span, AttentionShared& shared, const WholeRing& ring, Saved* all, Taken& taken) {
     u32 warp = this_thread() / WARP, quad = warp / 4 * 4, skipped = 0;
     int lane = this_thread() % WARP;
     Running r = {-INFINITY, 0.0f, {}};
@@ -162,7 +165,7 @@ walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Save
         if (own < span.end) {
             if (skipped) take_keys(ring, all[warp], all[warp].taken + skipped, taken);
 #if KV8
-            load_scales<FromShared>(kept_stage(ring, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
+            load_scales<FromShared>(kv_stage(ring, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
 #endif
             if (own + UNIT >= span.length) {
                 patch_keys(taken.keys[0], own, span.length - 1, shared.fresh, lane);
@@ -177,7 +180,7 @@ walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Save
             u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_SLOTS;
             if (at >= span.end) break;
             Value values[4];
-            const Element* rows = skipped ? kept_stage(ring, quad + k, begin) : kept_at(ring, quad + k, begin);
+            const Element* rows = skipped ? kv_stage(ring, quad + k, begin) : kv_at(ring, quad + k, begin);
             load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
             if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
             sum_values(values, shared.weights[pass & 1][quad + k][lane], r);
@@ -190,7 +193,7 @@ walk_kept(const Span& span, AttentionShared& shared, const WholeRing& ring, Save
 }
 
 // After a barrier: the last values may go. Some were written into, which comes before what the copy engine puts there.
-__device__ __forceinline__ void finish_kept(const Span& span, Saved& saved) {
+__device__ __forceinline__ void finish_kv(const Span& span, Saved& saved) {
     order_copy_engine();
     let_all_go(span, saved);
     if (own_lane() == 0) saved.taken = saved.held;
