@@ -14,9 +14,9 @@ use engine::SnapshotOptions;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::guard::{Keys, Limits};
-use server::store::StoreOptions;
+use server::sessions::store::StoreOptions;
 use server::telemetry::{self, LogFormat, TelemetryOptions};
-use server::{PoolLimits, Server, ServerOptions};
+use server::{ModelLimits, Server, ServerOptions};
 
 use crate::load::LoadHow;
 use loader::StoreLoader;
@@ -132,7 +132,7 @@ async fn serve(args: ServeArgs) -> anyhow::Result<()> {
         keys,
         origins: args.origins.clone(),
         limits: Limits::default(),
-        pool: PoolLimits {
+        model_limits: ModelLimits {
             tokens_per_minute: args.tokens_per_minute,
             loaded_max: args.loaded_max,
             idle: Duration::from_secs(args.idle_minutes * 60),

@@ -20,7 +20,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// Where the server is.
 pub(crate) struct Target {
-    place: Place,
+    place: Endpoint,
     /// What stands before every path, such as `/v1`.
     pub prefix: String,
     /// What stands behind every path, with its `?` or `&` still to come; empty when there is nothing.
@@ -30,7 +30,7 @@ pub(crate) struct Target {
     timeout: Duration,
 }
 
-enum Place {
+enum Endpoint {
     Tcp { host: String, port: u16, tls: Option<TlsConnector> },
     Unix(PathBuf),
 }
@@ -41,7 +41,7 @@ impl Target {
         let timeout = options.timeouts.connect;
         let query = query(&options.query);
         if let Some(path) = options.base_url.strip_prefix("unix:") {
-            let place = Place::Unix(PathBuf::from(path));
+            let place = Endpoint::Unix(PathBuf::from(path));
             return Ok(Self { place, prefix: "/v1".to_owned(), query, host: "localhost".to_owned(), timeout });
         }
         let wrong = |why: &str| ClientError::Options {
@@ -58,7 +58,7 @@ impl Target {
             _ => return Err(wrong("has a scheme other than http and https")),
         };
         let host = authority.host().trim_matches(['[', ']']).to_owned();
-        let place = Place::Tcp { host, port: authority.port_u16().unwrap_or(port), tls };
+        let place = Endpoint::Tcp { host, port: authority.port_u16().unwrap_or(port), tls };
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { place, prefix, query, host: authority.to_string(), timeout })
     }
@@ -81,11 +81,11 @@ impl Target {
 
     async fn open(&self) -> Result<Box<dyn Io>, ClientError> {
         match &self.place {
-            Place::Unix(path) => match UnixStream::connect(path).await {
+            Endpoint::Unix(path) => match UnixStream::connect(path).await {
                 Ok(stream) => Ok(Box::new(stream)),
                 Err(error) => Err(refused(format!("{}", path.display()), &error)),
             },
-            Place::Tcp { host, port, tls } => {
+            Endpoint::Tcp { host, port, tls } => {
                 let address = format!("{host}:{port}");
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
                 let stream = stream.map_err(|error| refused(address.clone(), &error))?;
@@ -161,8 +161,8 @@ mod tests {
             let target = Target::new(&ClientOptions::new(url)).unwrap();
             assert_eq!((target.prefix.as_str(), target.host.as_str()), (prefix, host), "{url}");
             let place = match &target.place {
-                Place::Tcp { host, port, tls } => Some((host.as_str(), *port, tls.is_some())),
-                Place::Unix(_) => None,
+                Endpoint::Tcp { host, port, tls } => Some((host.as_str(), *port, tls.is_some())),
+                Endpoint::Unix(_) => None,
             };
             assert_eq!(place, tcp, "{url}");
         }

@@ -1,6 +1,6 @@
 //! The engine's whole interface: submit, cancel, place in the queue, stats, shut down.
 //!
-//! Submissions pass through one small locked inbox with a limit per lane. Cancelling sets a flag in the stream's
+//! Submissions pass through one small locked inbox with a limit per priority class. Cancelling sets a flag in the stream's
 //! mailbox, which the engine reads before every step, so a cancel can neither be lost nor queue up.
 
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +13,7 @@ use model::{BLOCK, Backend, ModelInfo};
 
 use crate::event::RequestId;
 use crate::hash;
-use crate::request::{Bounds, Lane, Request, SubmitError};
+use crate::request::{Bounds, Priority, Request, SubmitError};
 use crate::runner::Runner;
 use crate::sequence::Sequence;
 use crate::snapshot::{SnapshotNotice, Snapshots, Store};
@@ -118,7 +118,7 @@ struct Owner {
 }
 
 impl EngineHandle {
-    /// Puts a request into its lane's queue, or says at once why not.
+    /// Puts a request into its priority class's queue, or says at once why not.
     pub fn submit(&self, request: Request) -> Result<Stream, SubmitError> {
         request.check(&self.owner.bounds)?;
         self.owner.shared.submit(request, &self.owner.options)
@@ -145,7 +145,7 @@ impl EngineHandle {
         self.owner.store.as_ref().map(|store| store.take_notices()).unwrap_or_default()
     }
 
-    /// How many requests of the same or a more urgent lane wait before this one; 0 is next. `None` once it has started
+    /// How many requests of the same or a more urgent priority class wait before this one; 0 is next. `None` once it has started
     /// or ended. Costs a look at the queue, at most `queue_max` entries, and never waits for a step.
     pub fn place(&self, id: RequestId) -> Option<usize> {
         let preempted = lock(&self.owner.shared.stats).preempted;
@@ -162,7 +162,7 @@ impl EngineHandle {
         self.owner.bounds.tokens_max
     }
 
-    /// Requests that may wait in each lane.
+    /// Requests that may wait in each priority class.
     pub fn queue_max(&self) -> usize {
         self.owner.options.queue_max
     }
@@ -211,7 +211,7 @@ struct Inbox {
     arrived: Vec<Sequence>,
     /// Every request that has not ended, so that it can be cancelled by id.
     live: HashMap<RequestId, Arc<Mailbox>>,
-    /// Requests that have not started, by lane, here or in the scheduler.
+    /// Requests that have not started, by priority class, here or in the scheduler.
     queued: [BTreeSet<RequestId>; 2],
     ids: u64,
     closed: bool,
@@ -221,27 +221,27 @@ struct Inbox {
 
 impl Inbox {
     fn queued(&self) -> [usize; 2] {
-        Lane::ALL.map(|lane| self.queued[lane.index()].len())
+        Priority::ALL.map(|priority| self.queued[priority.index()].len())
     }
 
-    /// Sequences that were `preempted` are older than any that has not started, so they go before all of their lane.
+    /// Sequences that were `preempted` are older than any that has not started, so they go before all of their priority class.
     fn place(&self, id: RequestId, preempted: [usize; 2]) -> Option<usize> {
-        let lane = self.queued.iter().position(|queue| queue.contains(&id))?;
-        let urgent: usize = self.queued[..lane].iter().map(BTreeSet::len).sum();
-        let before = self.queued[lane].range(..id).count();
-        Some(urgent + before + preempted[..=lane].iter().sum::<usize>())
+        let priority = self.queued.iter().position(|queue| queue.contains(&id))?;
+        let urgent: usize = self.queued[..priority].iter().map(BTreeSet::len).sum();
+        let before = self.queued[priority].range(..id).count();
+        Some(urgent + before + preempted[..=priority].iter().sum::<usize>())
     }
 }
 
 impl Shared {
     fn submit(&self, request: Request, options: &EngineOptions) -> Result<Stream, SubmitError> {
-        let lane = request.lane;
+        let priority = request.priority;
         let mut inbox = self.lock();
         if inbox.closed {
             return Err(SubmitError::Closed);
         }
-        if inbox.queued[lane.index()].len() >= options.queue_max {
-            return Err(SubmitError::Overloaded { lane, limit: options.queue_max });
+        if inbox.queued[priority.index()].len() >= options.queue_max {
+            return Err(SubmitError::Overloaded { priority, limit: options.queue_max });
         }
         // Ids are given out under the lock, so that they follow the order of the queue.
         inbox.ids += 1;
@@ -252,7 +252,7 @@ impl Shared {
         let sequence = Sequence::new(id, request, seed, Arc::clone(&mailbox));
         inbox.arrived.push(sequence);
         inbox.live.insert(id, Arc::clone(&mailbox));
-        inbox.queued[lane.index()].insert(id);
+        inbox.queued[priority.index()].insert(id);
         drop(inbox);
         self.wake.notify_one();
         Ok(Stream::new(id, mailbox))
@@ -282,8 +282,8 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    pub fn left_queue(&self, id: RequestId, lane: Lane) {
-        self.lock().queued[lane.index()].remove(&id);
+    pub fn left_queue(&self, id: RequestId, priority: Priority) {
+        self.lock().queued[priority.index()].remove(&id);
     }
 
     pub fn forget(&self, id: RequestId) {

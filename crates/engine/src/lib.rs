@@ -30,7 +30,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// In suggested reading order: the interface, the loop, the decisions, the data structures.
 mod block_pool;
 mod constraint;
 mod draft;
@@ -61,7 +60,7 @@ pub use event::{ErrorKind, Event, FinishReason, Finished, RequestId, Started, Ti
 pub use handle::{Engine, EngineHandle, StartError};
 pub use options::EngineOptions;
 pub use request::{
-    LOGIT_BIAS_MAX, LOGPROBS_MAX, Lane, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX, Sampling,
+    LOGIT_BIAS_MAX, LOGPROBS_MAX, Priority, Request, STOP_BYTES_MAX, STOP_STRINGS_MAX, STOP_TOKENS_MAX, Sampling,
     SubmitError,
 };
 pub use snapshot::{BeforeRead, Rejection, SnapshotCounts, SnapshotNotice, SnapshotOptions};

@@ -8,9 +8,9 @@ use crate::token_bytes::TokenBytes;
 /// How an engine shares one backend among sequences.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Most sequences stepped together; also bounded by the backend's rows per step. More wait in their lane.
+    /// Most sequences stepped together; also bounded by the backend's rows per step. More wait in their priority class.
     pub running_max: usize,
-    /// Most requests waiting in each lane; more are answered `Overloaded`.
+    /// Most requests waiting in each priority class; more are answered `Overloaded`.
     pub queue_max: usize,
     /// Rows of one step while nothing decodes: larger is better for prompts.
     pub step_rows_idle: usize,

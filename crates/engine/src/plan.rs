@@ -4,7 +4,7 @@
 //! step has left, half each when both ask; prompts share their part equally, so a short one is not stuck behind a long
 //! one. While something decodes a step is kept small, because every decoding reader waits for the whole of it.
 
-use crate::request::Lane;
+use crate::request::Priority;
 
 /// Rows that prompts get in every step even when decoding alone fills the budget, so that they never starve.
 const PROMPT_ROWS_MIN: usize = 8;
@@ -12,7 +12,7 @@ const PROMPT_ROWS_MIN: usize = 8;
 /// What one running sequence could use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
-    pub lane: Lane,
+    pub priority: Priority,
     /// Tokens not in the KV blocks: 1 is decoding, more is reading a prompt.
     pub pending: usize,
     /// Tokens proposed for it.
@@ -49,20 +49,20 @@ impl Planner {
     pub fn plan(&mut self, limits: &RowLimits) {
         self.grants.clear();
         self.grants.resize(self.wishes.len(), Grant::default());
-        let interactive = self.wishes.iter().any(|wish| wish.lane == Lane::Interactive);
-        let used = self.plan_lane(Lane::Interactive, limits.rows_max, limits);
+        let interactive = self.wishes.iter().any(|wish| wish.priority == Priority::Interactive);
+        let used = self.plan_priority(Priority::Interactive, limits.rows_max, limits);
         let left = limits.rows_max - used;
         let background = if interactive { limits.background.min(left) } else { left };
-        self.plan_lane(Lane::Background, background, limits);
+        self.plan_priority(Priority::Background, background, limits);
     }
 
-    /// Shares up to `cap` rows among one lane; returns how many may be used.
-    fn plan_lane(&mut self, lane: Lane, cap: usize, limits: &RowLimits) -> usize {
+    /// Shares up to `cap` rows among one priority class; returns how many may be used.
+    fn plan_priority(&mut self, priority: Priority, cap: usize, limits: &RowLimits) -> usize {
         let Self { wishes, grants, prompts } = self;
         let mut decoding = 0;
         let mut drafting = 0;
         prompts.clear();
-        for (index, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.lane == lane) {
+        for (index, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.priority == priority) {
             if wish.pending > 1 {
                 prompts.push(index);
             } else if decoding < cap {
@@ -77,7 +77,7 @@ impl Planner {
         let mut used = decoding;
         let draft_rows = if prompts.is_empty() { spare } else { spare / 2 };
         for (grant, wish) in grants.iter_mut().zip(wishes.iter()) {
-            if wish.lane == lane && wish.pending == 1 && grant.rows == 1 {
+            if wish.priority == priority && wish.pending == 1 && grant.rows == 1 {
                 // All of it when there is room for all, otherwise in proportion.
                 let share = (wish.drafts * draft_rows).checked_div(drafting).unwrap_or(0);
                 grant.draft_max = wish.drafts.min(share);
@@ -106,10 +106,10 @@ mod tests {
 
     const LIMITS: RowLimits = RowLimits { rows_max: 512, idle: 512, busy: 64, background: 0 };
 
-    /// `i`/`b` is the lane, the number the pending tokens, `+` tokens drafted: `"i1+16 b40"`.
+    /// `i`/`b` is the priority class, the number the pending tokens, `+` tokens drafted: `"i1+16 b40"`.
     fn wishes(text: &str) -> Vec<Wish> {
         let wish = |word: &str| Wish {
-            lane: if word.starts_with('i') { Lane::Interactive } else { Lane::Background },
+            priority: if word.starts_with('i') { Priority::Interactive } else { Priority::Background },
             pending: word[1..].split('+').next().unwrap().parse().unwrap(),
             drafts: word.split('+').nth(1).map_or(0, |count| count.parse().unwrap()),
         };
@@ -147,8 +147,8 @@ mod tests {
         ) {
             let limits = RowLimits { rows_max, idle: 512, busy, background };
             let wish = |(interactive, pending, drafts)| {
-                let lane = if interactive { Lane::Interactive } else { Lane::Background };
-                Wish { lane, pending, drafts }
+                let priority = if interactive { Priority::Interactive } else { Priority::Background };
+                Wish { priority, pending, drafts }
             };
             let mut planner = Planner { wishes: parts.into_iter().map(wish).collect(), ..Planner::default() };
             planner.plan(&limits);

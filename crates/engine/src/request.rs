@@ -17,7 +17,7 @@ pub const LOGPROBS_MAX: usize = 64;
 
 /// Scheduling class. Interactive work goes before background work at every step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum Priority {
     /// Someone is waiting.
     #[default]
     Interactive,
@@ -25,9 +25,9 @@ pub enum Lane {
     Background,
 }
 
-impl Lane {
-    /// Both lanes, in order of precedence.
-    pub const ALL: [Lane; 2] = [Lane::Interactive, Lane::Background];
+impl Priority {
+    /// Both priority classes, in order of precedence.
+    pub const ALL: [Priority; 2] = [Priority::Interactive, Priority::Background];
 
     pub(crate) fn index(self) -> usize {
         self as usize
@@ -96,7 +96,7 @@ pub struct Request {
     /// Byte strings that end the sequence; neither they nor anything after is published.
     pub stop_strings: Vec<Vec<u8>>,
     /// Scheduling class.
-    pub lane: Lane,
+    pub priority: Priority,
     /// Whose request it is: KV is shared, in memory and on disk, among requests of the same owner only.
     pub owner: u64,
     /// Whether its KV stays in memory and is never written to disk.
@@ -121,7 +121,7 @@ impl Request {
             sampling: Sampling::default(),
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
-            lane: Lane::default(),
+            priority: Priority::default(),
             owner: 0,
             private: false,
             drafting: Drafting::default(),
@@ -205,11 +205,11 @@ fn within(what: &'static str, count: usize, limit: usize) -> Result<(), SubmitEr
 /// Why a request was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The lane's queue is full; try again later.
-    #[error("the {lane:?} queue is full ({limit} waiting)")]
+    /// The priority class's queue is full; try again later.
+    #[error("the {priority:?} queue is full ({limit} waiting)")]
     Overloaded {
-        /// The lane asked for.
-        lane: Lane,
+        /// The priority class asked for.
+        priority: Priority,
         /// Its limit.
         limit: usize,
     },

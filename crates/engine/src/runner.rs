@@ -14,7 +14,7 @@ use crate::draft::DraftModel;
 use crate::event::{ErrorKind, FinishReason, TokenOut};
 use crate::handle::Shared;
 use crate::plan::RowLimits;
-use crate::request::Lane;
+use crate::request::Priority;
 use crate::sampler::Scratch;
 use crate::scheduler::Scheduler;
 use crate::sequence::{End, Intake, Limits, Rows, Sequence};
@@ -139,7 +139,7 @@ impl Runner {
         let (stats, shared) = (&mut self.stats, &self.shared);
         self.scheduler.admit(self.backend.as_mut(), |sequence| {
             stats.cached_tokens += sequence.usage.cached as u64;
-            shared.left_queue(sequence.id, sequence.lane);
+            shared.left_queue(sequence.id, sequence.priority);
         });
         self.scheduler.schedule(&self.limits);
         self.scheduler.save_evicted(self.backend.as_ref());
@@ -274,7 +274,7 @@ impl Runner {
             self.scheduler.pool.release(&mut sequence.table, &sequence.tokens[..valid]);
             self.shared.forget(sequence.id);
             if !sequence.is_started() {
-                self.shared.left_queue(sequence.id, sequence.lane);
+                self.shared.left_queue(sequence.id, sequence.priority);
             }
         }
     }
@@ -282,10 +282,10 @@ impl Runner {
     /// Writes the statistics, then tells the readers of ended sequences.
     fn settle(&mut self) {
         let scheduler = &self.scheduler;
-        for lane in Lane::ALL {
-            let running = scheduler.running.iter().filter(|sequence| sequence.lane == lane);
-            self.stats.running[lane.index()] = running.count();
-            self.stats.preempted[lane.index()] = scheduler.preempted(lane);
+        for priority in Priority::ALL {
+            let running = scheduler.running.iter().filter(|sequence| sequence.priority == priority);
+            self.stats.running[priority.index()] = running.count();
+            self.stats.preempted[priority.index()] = scheduler.preempted(priority);
         }
         self.stats.blocks = scheduler.pool.counts();
         self.stats.preemptions = scheduler.preemptions;

@@ -1,6 +1,6 @@
 //! Who runs, who waits, and who gives way when KV blocks run out.
 //!
-//! Admission is first come, first served within a lane, interactive before background. A sequence is admitted only when
+//! Admission is first come, first served within a priority class, interactive before background. A sequence is admitted only when
 //! blocks for all its present tokens can be had, so sequences reading prompts do not fight each other for room. When
 //! room runs out all the same, the youngest background sequence gives up its blocks to the cache and goes back to its
 //! queue; only when no background sequence is left does the youngest interactive one. The oldest therefore always
@@ -14,7 +14,7 @@ use crate::block_pool::{BlockPool, Prefix, blocks_for};
 use crate::draft::{Gate, StepSoFar};
 use crate::event::Started;
 use crate::plan::{Planner, RowLimits, Wish};
-use crate::request::Lane;
+use crate::request::Priority;
 use crate::sequence::{End, Limits, Sequence};
 use crate::snapshot::Snapshots;
 
@@ -28,7 +28,7 @@ pub(crate) struct Scheduler {
     pub preemptions: u64,
     /// Decides what is drafted.
     pub gate: Gate,
-    /// By lane, in order of submission.
+    /// By priority class, in order of submission.
     waiting: [VecDeque<Sequence>; 2],
     /// Left their queue to wait for saved blocks; see the module `snapshots`.
     restoring: Vec<Restoring>,
@@ -67,16 +67,16 @@ impl Scheduler {
         self.running.is_empty() && !self.restoring.is_empty()
     }
 
-    /// Sequences of a lane that started and do not run.
-    pub fn preempted(&self, lane: Lane) -> usize {
+    /// Sequences of a priority class that started and do not run.
+    pub fn preempted(&self, priority: Priority) -> usize {
         let restoring = self.restoring.iter().map(|restoring| &restoring.sequence);
-        let all = self.waiting(lane).iter().chain(restoring.filter(|sequence| sequence.lane == lane));
+        let all = self.waiting(priority).iter().chain(restoring.filter(|sequence| sequence.priority == priority));
         all.filter(|sequence| sequence.is_started()).count()
     }
 
     /// Puts a sequence into its queue, by age: one that was preempted comes before those that never ran.
     pub fn enqueue(&mut self, sequence: Sequence) {
-        let queue = &mut self.waiting[sequence.lane.index()];
+        let queue = &mut self.waiting[sequence.priority.index()];
         let place = queue.partition_point(|other| other.id < sequence.id);
         queue.insert(place, sequence);
     }
@@ -110,14 +110,14 @@ impl Scheduler {
     /// before its reader does.
     pub fn admit(&mut self, backend: &mut dyn Backend, mut started: impl FnMut(&Sequence)) {
         self.take_loaded(backend);
-        while let Some(lane) = self.next_lane() {
+        while let Some(priority) = self.next_lane() {
             if self.running.len() + self.restoring.len() >= self.running_max {
-                if self.yield_background(lane) {
+                if self.yield_background(priority) {
                     continue;
                 }
                 return;
             }
-            let Some(head) = self.waiting[lane.index()].front() else {
+            let Some(head) = self.waiting[priority.index()].front() else {
                 return;
             };
             let prefix = self.pool.lookup_of(head.owner, &head.tokens);
@@ -126,12 +126,12 @@ impl Scheduler {
             }
             let needed = blocks_for(head.tokens.len() + 1) - prefix.blocks;
             if needed + prefix.idle_blocks + self.promised() > self.pool.available() {
-                if self.yield_background(lane) {
+                if self.yield_background(priority) {
                     continue;
                 }
                 return;
             }
-            let Some(head) = self.waiting[lane.index()].pop_front() else {
+            let Some(head) = self.waiting[priority.index()].pop_front() else {
                 return;
             };
             let Some(mut sequence) = self.begin_restore(head, &prefix) else {
@@ -148,16 +148,16 @@ impl Scheduler {
     /// Decides how many rows each running sequence gets in the next step, and makes room for them.
     pub fn schedule(&mut self, limits: &Limits) {
         self.propose(limits);
-        let wish = |s: &Sequence| Wish { lane: s.lane, pending: s.pending(), drafts: s.proposed() };
+        let wish = |s: &Sequence| Wish { priority: s.priority, pending: s.pending(), drafts: s.proposed() };
         self.planner.wishes.clear();
         self.planner.wishes.extend(self.running.iter().map(wish));
         self.planner.plan(&self.limits);
         for (sequence, grant) in self.running.iter_mut().zip(&self.planner.grants) {
             sequence.rows = grant.rows;
         }
-        for lane in Lane::ALL {
+        for priority in Priority::ALL {
             for index in 0..self.running.len() {
-                if self.running[index].lane == lane {
+                if self.running[index].priority == priority {
                     self.make_room(index);
                 }
             }
@@ -168,17 +168,17 @@ impl Scheduler {
         self.requeue_preempted();
     }
 
-    fn waiting(&self, lane: Lane) -> &VecDeque<Sequence> {
-        &self.waiting[lane.index()]
+    fn waiting(&self, priority: Priority) -> &VecDeque<Sequence> {
+        &self.waiting[priority.index()]
     }
 
-    fn next_lane(&self) -> Option<Lane> {
-        let interactive_runs = self.running.iter().any(|s| s.lane == Lane::Interactive);
+    fn next_lane(&self) -> Option<Priority> {
+        let interactive_runs = self.running.iter().any(|s| s.priority == Priority::Interactive);
         let background_waits = interactive_runs && self.limits.background == 0;
-        Lane::ALL
+        Priority::ALL
             .into_iter()
-            .filter(|&lane| lane == Lane::Interactive || !background_waits)
-            .find(|&lane| !self.waiting(lane).is_empty())
+            .filter(|&priority| priority == Priority::Interactive || !background_waits)
+            .find(|&priority| !self.waiting(priority).is_empty())
     }
 
     /// True while another sequence is computing or restoring blocks this one would find cached a little later: several
@@ -192,11 +192,11 @@ impl Scheduler {
             common.min(head.tokens.len() - 1) / BLOCK * BLOCK
         };
         let computed = |other: &Sequence| {
-            other.lane <= head.lane && other.pending() > 1 && shared(other) > cached.max(other.kv_len)
+            other.priority <= head.priority && other.pending() > 1 && shared(other) > cached.max(other.kv_len)
         };
         let restored = |other: &Restoring| {
             let sequence = &other.sequence;
-            sequence.lane <= head.lane && shared(sequence).min(other.target) > cached
+            sequence.priority <= head.priority && shared(sequence).min(other.target) > cached
         };
         self.running.iter().any(computed) || self.restoring.iter().any(restored)
     }
@@ -229,28 +229,28 @@ impl Scheduler {
             if self.pool.reserve(&mut sequence.table, sequence.kv_len + sequence.rows) {
                 return;
             }
-            let lane = sequence.lane;
-            if self.give_up_restore(Lane::Interactive) {
+            let priority = sequence.priority;
+            if self.give_up_restore(Priority::Interactive) {
                 continue;
             }
-            let victim = self.youngest(Lane::Background).or_else(|| self.youngest(lane));
+            let victim = self.youngest(Priority::Background).or_else(|| self.youngest(priority));
             self.vacate(victim.expect("the sequence itself is running"));
         }
     }
 
-    /// Takes room from a background sequence for the benefit of `lane`; false when there is none.
-    fn yield_background(&mut self, lane: Lane) -> bool {
-        let victim = if lane == Lane::Interactive { self.youngest(Lane::Background) } else { None };
+    /// Takes room from a background sequence for the benefit of `priority`; false when there is none.
+    fn yield_background(&mut self, priority: Priority) -> bool {
+        let victim = if priority == Priority::Interactive { self.youngest(Priority::Background) } else { None };
         let Some(victim) = victim else {
-            return lane == Lane::Interactive && self.give_up_restore(Lane::Background);
+            return priority == Priority::Interactive && self.give_up_restore(Priority::Background);
         };
         self.vacate(victim);
         self.requeue_preempted();
         true
     }
 
-    fn youngest(&self, lane: Lane) -> Option<usize> {
-        let candidates = self.running.iter().enumerate().filter(|(_, s)| s.lane == lane && !s.preempted);
+    fn youngest(&self, priority: Priority) -> Option<usize> {
+        let candidates = self.running.iter().enumerate().filter(|(_, s)| s.priority == priority && !s.preempted);
         candidates.max_by_key(|(_, s)| s.id).map(|(index, _)| index)
     }
 

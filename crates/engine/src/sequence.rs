@@ -13,7 +13,7 @@ use crate::constraint::Constraint;
 use crate::draft::{DraftCounts, DraftKind, Drafters, Gate, StepSoFar};
 use crate::event::{ErrorKind, FinishReason, Finished, RequestId, Started, Timings, TokenOut, Usage};
 use crate::guard::guard;
-use crate::request::{Lane, Request};
+use crate::request::{Priority, Request};
 use crate::sampler::{SampleError, Sampler, Scratch};
 use crate::stop::StopMatcher;
 use crate::stream::{Mailbox, SlowReader};
@@ -21,7 +21,7 @@ use crate::token_bytes::TokenBytes;
 
 pub(crate) struct Sequence {
     pub id: RequestId,
-    pub lane: Lane,
+    pub priority: Priority,
     /// Whose KV it may share.
     pub owner: u64,
     /// Whether its KV stays in memory.
@@ -122,7 +122,7 @@ impl Sequence {
     pub fn new(id: RequestId, request: Request, seed: u64, mailbox: Arc<Mailbox>) -> Self {
         Self {
             id,
-            lane: request.lane,
+            priority: request.priority,
             owner: request.owner,
             private: request.private,
             kv_len: 0,

@@ -7,11 +7,11 @@ use crate::snapshot::SnapshotCounts;
 /// A picture of the engine after its last step. Counts only grow; the rest is of that moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Sequences being stepped, by lane (interactive, background).
+    /// Sequences being stepped, by priority class (interactive, background).
     pub running: [usize; 2],
-    /// Requests that have not started, by lane.
+    /// Requests that have not started, by priority class.
     pub queued: [usize; 2],
-    /// Sequences that started and wait for KV room or a slot, by lane.
+    /// Sequences that started and wait for KV room or a slot, by priority class.
     pub preempted: [usize; 2],
     /// Where the KV blocks are.
     pub blocks: BlockCounts,

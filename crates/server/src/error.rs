@@ -9,8 +9,8 @@ use engine::SubmitError;
 use text::TextError;
 use text::grammar::GrammarError;
 
-use crate::metrics::Rejection;
-use crate::rate::Rate;
+use crate::models::rate::Rate;
+use crate::telemetry::metrics::Rejection;
 
 /// Why a request was not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

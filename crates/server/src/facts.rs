@@ -5,19 +5,20 @@ use std::time::Duration;
 use api::SamplingFields;
 use api::responses::resource::{InputDetails, OutputDetails};
 use api::responses::{Flint, Timings, Usage};
-use engine::{FinishReason, Finished, Lane, Miss, Sampling};
+use engine::{FinishReason, Finished, Miss, Priority, Sampling};
 
-use crate::pool::Pool;
-use crate::{drafts, trace};
+use crate::generation::drafts;
+use crate::models::LoadedModel;
+use crate::telemetry::trace;
 
 /// What a client is told about the model that serves it.
-pub fn served(pool: &Pool, transport: &str, warnings: Vec<String>) -> Flint {
+pub fn served(loaded: &LoadedModel, transport: &str, warnings: Vec<String>) -> Flint {
     trace::note("transport", transport);
     Flint {
-        served_model: pool.facts.served_model.clone(),
-        weights: format!("{:016x}", pool.facts.fingerprint),
-        quantisation: pool.facts.quantisation.clone(),
-        context: pool.facts.context,
+        served_model: loaded.facts.served_model.clone(),
+        weights: format!("{:016x}", loaded.facts.fingerprint),
+        quantisation: loaded.facts.quantisation.clone(),
+        context: loaded.facts.context,
         transport: transport.to_owned(),
         warnings,
         ..Flint::default()
@@ -84,11 +85,11 @@ pub fn failure(reason: &FinishReason) -> (&'static str, String) {
 }
 
 /// The lane of a service tier.
-pub fn lane_of(tier: Option<&str>, background: bool) -> Lane {
+pub fn priority_of(tier: Option<&str>, background: bool) -> Priority {
     match tier {
-        Some("flex") => Lane::Background,
-        None | Some("auto") if background => Lane::Background,
-        _ => Lane::Interactive,
+        Some("flex") => Priority::Background,
+        None | Some("auto") if background => Priority::Background,
+        _ => Priority::Interactive,
     }
 }
 

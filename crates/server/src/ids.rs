@@ -1,23 +1,16 @@
 //! Names for things that travel: a prefix and 128 bits nobody can guess, and the clock that stamps them.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
-/// A new identity such as `resp_00c3...`: time first, so that a list of them is in order.
+/// A new identity such as `resp_00c3...`: time first, so that a list of them is in order, then 128 bits of the system's
+/// randomness.
 pub fn new(prefix: &str) -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    // The keys of a RandomState come from the system's entropy, new ones for every thread and call.
-    let random = |salt: u64| {
-        let mut hasher = RandomState::new().build_hasher();
-        hasher.write_u64(nanoseconds ^ salt);
-        hasher.write_u64(count);
-        hasher.finish()
-    };
-    format!("{prefix}_{:012x}{:016x}{:016x}", nanoseconds >> 16, random(1), random(2))
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("the system has random numbers");
+    format!("{prefix}_{:012x}{:032x}", nanoseconds >> 16, u128::from_le_bytes(random))
 }
 
 /// Unix seconds.
@@ -25,17 +18,10 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Unix seconds as RFC 3339 writes them, in UTC (Hinnant, "chrono-compatible low-level date algorithms").
+/// Unix seconds as RFC 3339 writes them, in UTC.
 pub fn timestamp(seconds: u64) -> String {
-    let (days, of_day) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", of_day / 3600, of_day / 60 % 60, of_day % 60)
+    let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

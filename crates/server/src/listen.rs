@@ -16,16 +16,17 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
-use crate::embeddings::Embedders;
+use crate::guard::owner::Owner;
+use crate::guard::refusal;
 use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, check_bind};
 use crate::lock::lock;
-use crate::metrics::{Metrics, Transport};
-use crate::owner::Owner;
-use crate::pool::{Loader, PoolLimits, Pools};
+use crate::models::embeddings::Embedders;
+use crate::models::{Loader, ModelLimits, Models};
 use crate::responses::Turns;
+use crate::routes;
+use crate::sessions::store::{Store, StoreError, StoreOptions};
 use crate::shared::{Door, Shared};
-use crate::store::{Store, StoreError, StoreOptions};
-use crate::{refusal, routes};
+use crate::telemetry::metrics::{Metrics, Transport};
 
 /// How often idle models and old responses are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -47,7 +48,7 @@ pub struct ServerOptions {
     /// Every bound.
     pub limits: Limits,
     /// Bounds of each model.
-    pub pool: PoolLimits,
+    pub model_limits: ModelLimits,
     /// Where responses are kept.
     pub store: StoreOptions,
 }
@@ -114,10 +115,10 @@ impl Server {
             tracing::warn!("{notice}");
         }
         let embedders = Embedders::new(Arc::clone(&loader));
-        let pools = Pools::new(loader, options.pool, Arc::clone(&metrics));
+        let models = Models::new(loader, options.model_limits, Arc::clone(&metrics));
         let doors = Arc::new(Doors::new(&options.limits));
         let shared =
-            Shared::new((pools, embedders), Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);
+            Shared::new((models, embedders), Turns::new(Arc::clone(&store)), metrics, options.limits, options.keys);
         let tls = options.tls.map(TlsAcceptor::from);
         Ok(Self { shared: Arc::new(shared), tcp, unix, tls, store, doors })
     }
@@ -129,7 +130,7 @@ impl Server {
 
     /// Loads a model ahead of the first request for it.
     pub async fn preload(&self, name: Option<&str>) -> Result<(), String> {
-        self.shared.pools.get(name).await.map(|_| ()).map_err(|error| error.message)
+        self.shared.models.get(name).await.map(|_| ()).map_err(|error| error.message)
     }
 
     /// Answers until `stop` resolves, then lets running responses finish within the grace period and fails the rest.
@@ -211,10 +212,10 @@ impl Server {
         let mut tick = tokio::time::interval(SWEEP);
         loop {
             tick.tick().await;
-            self.shared.pools.sweep().await;
-            for pool in self.shared.pools.loaded() {
-                for notice in pool.engine.take_snapshot_notices() {
-                    tracing::warn!(model = pool.name, "{notice}");
+            self.shared.models.sweep().await;
+            for loaded in self.shared.models.loaded() {
+                for notice in loaded.engine.take_snapshot_notices() {
+                    tracing::warn!(model = loaded.name, "{notice}");
                 }
             }
             let store = Arc::clone(&self.store);
@@ -242,7 +243,7 @@ impl Server {
         if tokio::time::timeout(grace, quiet()).await.is_err() {
             tracing::warn!("some responses did not finish in time and were ended");
         }
-        self.shared.pools.close().await;
+        self.shared.models.close().await;
         // Streams that were ended just now still have their last words to send.
         let _ = tokio::time::timeout(Duration::from_secs(2), quiet()).await;
     }
@@ -261,7 +262,7 @@ async fn connection<S>(
     let _counted = shared.metrics.connected(transport);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(shared.limits.header_read).pipeline_flush(true);
-    let place = Place { _entry: Arc::new(entry), owner };
+    let place = Connection { _entry: Arc::new(entry), owner };
     let router = router.layer(axum::Extension(place.clone()));
     let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
     let mut served = pin!(served);
@@ -317,12 +318,12 @@ struct Doors {
 
 /// The place of a connection, for requests that outlive its HTTP: a WebSocket counts until it is closed.
 #[derive(Clone)]
-pub struct Place {
+pub struct Connection {
     _entry: Arc<Entry>,
     owner: Owner,
 }
 
-impl Place {
+impl Connection {
     /// Whose requests these are when they carry no key.
     pub fn owner(&self) -> Owner {
         self.owner

@@ -10,14 +10,25 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use serde_json::json;
 
+use crate::endpoints::body;
+use crate::endpoints::chat;
+use crate::endpoints::completions;
+use crate::endpoints::infill;
+use crate::endpoints::messages;
+use crate::endpoints::native;
+use crate::endpoints::ollama;
 use crate::error::{ApiError, Refused};
+use crate::guard::owner::Owner;
 use crate::guard::{AuthError, HostError};
-use crate::listen::Place;
-use crate::metrics::Rejection;
-use crate::owner::Owner;
+use crate::listen::Connection;
+use crate::models::embeddings;
+use crate::models::list;
 use crate::responses::{compact, count, routes as responses, socket};
 use crate::shared::{Door, Shared};
-use crate::{body, chat, completions, embeddings, infill, messages, metrics, models, native, ollama, status, trace};
+use crate::telemetry::metrics;
+use crate::telemetry::metrics::Rejection;
+use crate::telemetry::status;
+use crate::telemetry::trace;
 
 /// All paths. [`behind`] makes it usable.
 pub fn router(shared: Arc<Shared>) -> Router {
@@ -53,8 +64,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/api/create", post(ollama::elsewhere))
         .route("/api/copy", post(ollama::elsewhere))
         .route("/api/delete", delete(ollama::elsewhere))
-        .route("/v1/models", get(models::list))
-        .route("/v1/models/{name}", get(models::show))
+        .route("/v1/models", get(list::list))
+        .route("/v1/models/{name}", get(list::show))
         .route("/metrics", get(scrape))
         .route("/status", get(status::show))
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), authenticate))
@@ -118,7 +129,7 @@ fn in_envelope(path: &str, error: ApiError) -> Response {
 
 /// Lets a request in and says whose it is.
 async fn authenticate(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    let owner = match (&shared.keys, request.extensions().get::<Place>()) {
+    let owner = match (&shared.keys, request.extensions().get::<Connection>()) {
         (Some(keys), _) => keys.owner(request.headers()),
         (None, Some(place)) => Ok(place.owner()),
         // No connection, no owner.
@@ -141,7 +152,7 @@ async fn authenticate(State(shared): State<Arc<Shared>>, mut request: Request, n
 /// `GET /v1/responses`: a WebSocket, or a hint that it is one.
 async fn socket_or_hint(
     state: State<Arc<Shared>>,
-    axum::Extension(place): axum::Extension<Place>,
+    axum::Extension(place): axum::Extension<Connection>,
     owner: Owner,
     headers: HeaderMap,
     upgrade: Result<axum::extract::ws::WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
@@ -157,7 +168,7 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
     if shared.is_closing() {
         return ApiError::closing().into_response();
     }
-    let loaded: Vec<String> = shared.pools.loaded().iter().map(|pool| pool.name.clone()).collect();
+    let loaded: Vec<String> = shared.models.loaded().iter().map(|loaded| loaded.name.clone()).collect();
     body::json(&json!({
         "status": "ok",
         "flint": env!("CARGO_PKG_VERSION"),
@@ -168,9 +179,9 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
 
 /// `GET /metrics`.
 async fn scrape(State(shared): State<Arc<Shared>>) -> Response {
-    let loaded = shared.pools.loaded();
+    let loaded = shared.models.loaded();
     let engines: Vec<(&str, engine::Stats)> =
-        loaded.iter().map(|pool| (pool.name.as_str(), pool.engine.stats())).collect();
+        loaded.iter().map(|loaded| (loaded.name.as_str(), loaded.engine.stats())).collect();
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], shared.metrics.render(&engines)).into_response()
 }
 

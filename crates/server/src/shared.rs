@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::embeddings::Embedders;
+use crate::generation::tool_cache::ToolCache;
 use crate::guard::{HostRules, Keys, Limits};
-use crate::metrics::Metrics;
-use crate::pool::Pools;
+use crate::models::Models;
+use crate::models::embeddings::Embedders;
 use crate::responses::{Live, Turns};
-use crate::toolbox::Toolbox;
+use crate::telemetry::metrics::Metrics;
 
 /// The server's state.
 pub struct Shared {
     /// The models.
-    pub pools: Pools,
+    pub models: Models,
     /// The models that turn texts into vectors.
     pub embedders: Embedders,
     /// Stored responses.
@@ -23,7 +23,7 @@ pub struct Shared {
     /// Responses that run without a reader.
     pub live: Live,
     /// Lists of tools that were sent lately.
-    pub toolbox: Toolbox,
+    pub tool_cache: ToolCache,
     /// Numbers for Prometheus.
     pub metrics: Arc<Metrics>,
     /// Every bound.
@@ -38,7 +38,7 @@ pub struct Shared {
 impl Shared {
     /// A server's state before its first request.
     pub fn new(
-        (pools, embedders): (Pools, Embedders),
+        (models, embedders): (Models, Embedders),
         turns: Turns,
         metrics: Arc<Metrics>,
         limits: Limits,
@@ -46,11 +46,11 @@ impl Shared {
     ) -> Self {
         let (closing, _) = watch::channel(false);
         Self {
-            pools,
+            models,
             embedders,
             turns,
             live: Live::default(),
-            toolbox: Toolbox::default(),
+            tool_cache: ToolCache::default(),
             metrics,
             limits,
             keys,
@@ -71,7 +71,7 @@ impl Shared {
         let _ = closing.wait_for(|closing| *closing).await;
     }
 
-    /// Begins to close.
+    /// TokenHealing to close.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }

@@ -1,7 +1,7 @@
 //! Finds special tokens inside text.
 //!
 //! The rule is llama.cpp's: longer tokens first, each from left to right, wherever the text is not yet taken. So a long
-//! token wins over a shorter one that starts before it. All places are collected in one pass and then settled in that
+//! token wins over a shorter one that starts before it. All matches are collected in one pass and then settled in that
 //! order, which gives the same result without searching the text once per token.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,9 +23,9 @@ pub(crate) struct SpecialTokens {
     lengths: Box<[Vec<usize>; 256]>,
 }
 
-/// A place where a token occurs.
+/// Where a token occurs.
 #[derive(Clone, Copy)]
-struct Place {
+struct Match {
     start: usize,
     length: usize,
     id: u32,
@@ -54,7 +54,7 @@ impl SpecialTokens {
     pub fn split<'a>(&self, text: &'a [u8]) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         let mut at = 0;
-        for (start, (end, id)) in self.settle(self.places(text)) {
+        for (start, (end, id)) in self.settle(self.matches(text)) {
             if at < start {
                 pieces.push(Piece::Text(&text[at..start]));
             }
@@ -97,25 +97,25 @@ impl SpecialTokens {
     }
 
     /// Every occurrence of every token, overlapping or not.
-    fn places(&self, text: &[u8]) -> Vec<Place> {
-        let mut places = Vec::new();
+    fn matches(&self, text: &[u8]) -> Vec<Match> {
+        let mut matches = Vec::new();
         for (start, &byte) in text.iter().enumerate() {
             for &length in &self.lengths[byte as usize] {
                 if let Some(&id) = text.get(start..start + length).and_then(|part| self.by_text.get(part)) {
-                    places.push(Place { start, length, id });
+                    matches.push(Match { start, length, id });
                 }
             }
         }
-        places
+        matches
     }
 
     /// The occurrences that count: start to end and id.
-    fn settle(&self, mut places: Vec<Place>) -> BTreeMap<usize, (usize, u32)> {
-        places.sort_unstable_by_key(|place| (usize::MAX - place.length, place.id, place.start));
+    fn settle(&self, mut matches: Vec<Match>) -> BTreeMap<usize, (usize, u32)> {
+        matches.sort_unstable_by_key(|found| (usize::MAX - found.length, found.id, found.start));
         let mut taken: BTreeMap<usize, (usize, u32)> = BTreeMap::new();
-        for Place { start, length, id } in places {
+        for Match { start, length, id } in matches {
             let end = start + length;
-            // Taken places do not overlap, so only the last one before `end` can reach into this one.
+            // Taken matches do not overlap, so only the last one before `end` can reach into this one.
             let free = taken.range(..end).next_back().is_none_or(|(_, &(other_end, _))| other_end <= start);
             if free {
                 taken.insert(start, (end, id));

@@ -12,6 +12,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -396,26 +397,11 @@ fn lock(file: &File, path: &Path, id: &str) -> Result<(), SessionError> {
 
 /// Sorts by time of creation; the end tells apart what began in the same second.
 fn new_id() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    let ms = now_ms();
-    let (days, seconds) = (ms / 1000 / 86400, ms / 1000 % 86400);
-    let (year, month, day) = civil(days);
-    // The keys of a new hasher are random.
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    let time = format!("{:02}{:02}{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{time}-{:08x}", random as u32)
-}
-
-/// The date of a day since 1970 (Hinnant, "chrono-compatible low-level date algorithms", for days from then on).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + u64::from(month <= 2), month, day)
+    let time = OffsetDateTime::now_utc();
+    let [year, month, day] = [time.year() as u32, u8::from(time.month()).into(), time.day().into()];
+    let (hour, minute, second) = time.to_hms();
+    let random = getrandom::u32().expect("the system has random numbers");
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}-{random:08x}")
 }
 
 fn now_ms() -> u64 {

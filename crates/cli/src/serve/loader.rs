@@ -8,7 +8,7 @@ use engine::SnapshotOptions;
 use hub::Store;
 use model::gguf::Gguf;
 use model::{Config, ConfigOptions, EncoderConfig};
-use server::{Embedder, FileFacts, LoadedModel, Loader, ModelCard};
+use server::{Embedder, FileFacts, Loader, ModelCard, ModelParts};
 
 use super::embedder::StoredEmbedder;
 use crate::device;
@@ -121,12 +121,12 @@ impl Loader for StoreLoader {
         Ok(Box::new(embedder.map_err(|error| format!("{error:#}"))?))
     }
 
-    fn load(&self, name: &str) -> Result<LoadedModel, String> {
+    fn load(&self, name: &str) -> Result<ModelParts, String> {
         let offer = self.offers.iter().find(|offer| offer.card.name == name).ok_or("it is not offered")?;
         let options = LoadOptions { model: Some(offer.source.clone()), yarn: None, how: self.how.clone() };
         let loaded = load::load_with(&options, self.snapshots.clone()).map_err(|error| format!("{error:#}"))?;
         let file = loaded.facts.path.file_name().map(|name| name.to_string_lossy().into_owned());
-        Ok(LoadedModel {
+        Ok(ModelParts {
             fingerprint: loaded.engine.info().fingerprint,
             engine: loaded.engine,
             tokenizer: Arc::new(loaded.tokenizer),

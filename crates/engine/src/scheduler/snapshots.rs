@@ -13,7 +13,7 @@ use model::{BLOCK, Backend};
 
 use super::Scheduler;
 use crate::block_pool::{FullBlock, Prefix};
-use crate::request::Lane;
+use crate::request::Priority;
 use crate::sequence::Sequence;
 use crate::snapshot::{HEADER, Loaded, READS_MAX, Snapshots};
 
@@ -152,11 +152,12 @@ impl Scheduler {
         }
     }
 
-    /// Stops the restore of the youngest sequence that is no more urgent than `lane`, so that another finds room. False
+    /// Stops the restore of the youngest sequence that is no more urgent than `priority`, so that another finds room. False
     /// when there is none.
-    pub(super) fn give_up_restore(&mut self, lane: Lane) -> bool {
-        let candidates = self.restoring.iter().enumerate().filter(|(_, restoring)| restoring.sequence.lane >= lane);
-        let age = |restoring: &Restoring| (restoring.sequence.lane, restoring.sequence.id);
+    pub(super) fn give_up_restore(&mut self, priority: Priority) -> bool {
+        let candidates =
+            self.restoring.iter().enumerate().filter(|(_, restoring)| restoring.sequence.priority >= priority);
+        let age = |restoring: &Restoring| (restoring.sequence.priority, restoring.sequence.id);
         let youngest = candidates.max_by_key(|(_, restoring)| age(restoring)).map(|(index, _)| index);
         youngest.inspect(|&index| self.end_restore(index)).is_some()
     }

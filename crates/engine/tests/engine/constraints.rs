@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use engine::{Constraint, DraftKind, Drafter, EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling};
+use engine::{
+    Constraint, DraftKind, Drafter, EngineOptions, ErrorKind, Event, FinishReason, Priority, Request, Sampling,
+};
 use testkit::toy::{ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -180,9 +182,11 @@ fn drafted_equals_plain_under_a_constraint() {
 fn a_batch_of_constrained_and_free_sequences_equals_each_alone() {
     let requests = || {
         let free = |i: u32| Request { sampling: sampled(0.9, 1), ..Request::new(prompt(i, 45), 60) };
-        let lane = |i: u32| Lane::ALL[i as usize % 2];
-        let bound =
-            move |i: u32| Request { lane: lane(i), ..constrained(&samplings()[i as usize % 4], Rule::default()) };
+        let priority = |i: u32| Priority::ALL[i as usize % 2];
+        let bound = move |i: u32| Request {
+            priority: priority(i),
+            ..constrained(&samplings()[i as usize % 4], Rule::default())
+        };
         (0..12).map(move |i| if i % 3 == 0 { free(i) } else { bound(i) })
     };
     let solo = |request| ask(&start(ToyOptions::default(), plain()), request).ids();
@@ -306,9 +310,15 @@ fn a_waiting_request_knows_its_place() {
     let permit = permit;
     let running = engine.submit(Request::new(vec![1], 3)).unwrap();
     assert!(matches!(running.recv(), Some(Event::Started(_))));
-    let submit = |lane| engine.submit(Request { lane, ..Request::new(vec![2], 3) }).unwrap();
-    let lanes = [Lane::Background, Lane::Interactive, Lane::Background, Lane::Interactive, Lane::Interactive];
-    let waiting = lanes.map(submit);
+    let submit = |priority| engine.submit(Request { priority, ..Request::new(vec![2], 3) }).unwrap();
+    let priorities = [
+        Priority::Background,
+        Priority::Interactive,
+        Priority::Background,
+        Priority::Interactive,
+        Priority::Interactive,
+    ];
+    let waiting = priorities.map(submit);
     let places = || waiting.each_ref().map(|stream| engine.place(stream.id()));
     assert_eq!(engine.place(running.id()), None);
     assert_eq!(places(), [Some(3), Some(0), Some(4), Some(1), Some(2)]);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use engine::{Drafter, Drafting, EngineOptions, FinishReason, Lane, Miss, NgramDrafter, Request, Sampling};
+use engine::{Drafter, Drafting, EngineOptions, FinishReason, Miss, NgramDrafter, Priority, Request, Sampling};
 use testkit::toy::{ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -29,7 +29,7 @@ fn requests() -> Vec<Request> {
                 ..sampled(0.9, u64::from(i))
             },
         };
-        request.lane = Lane::ALL[usize::from(i % 5 == 4)];
+        request.priority = Priority::ALL[usize::from(i % 5 == 4)];
         all.push(request);
     }
     all

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use engine::{EngineOptions, ErrorKind, Event, FinishReason, Lane, NgramDrafter, Request, Sampling, SubmitError};
+use engine::{EngineOptions, ErrorKind, Event, FinishReason, NgramDrafter, Priority, Request, Sampling, SubmitError};
 use testkit::toy::{ToyBackend, ToyOptions};
 
 use crate::support::*;
@@ -18,10 +18,10 @@ fn a_full_queue_answers_at_once() {
     // The engine now waits inside a step, and these wait for it.
     let waiting = [(); 2].map(|()| engine.submit(Request::new(vec![2], 3)).unwrap());
     let refused = engine.submit(Request::new(vec![3], 3)).unwrap_err();
-    assert_eq!(refused, SubmitError::Overloaded { lane: Lane::Interactive, limit: 2 });
+    assert_eq!(refused, SubmitError::Overloaded { priority: Priority::Interactive, limit: 2 });
     assert_eq!(refused.kind(), ErrorKind::Overloaded);
-    // The other lane has its own limit.
-    let background = engine.submit(Request { lane: Lane::Background, ..Request::new(vec![3], 3) }).unwrap();
+    // The other priority class has its own limit.
+    let background = engine.submit(Request { priority: Priority::Background, ..Request::new(vec![3], 3) }).unwrap();
     assert_eq!(engine.stats().queued, [2, 1]);
     drop(permit);
     for stream in waiting.into_iter().chain([background]) {
@@ -99,7 +99,7 @@ fn a_thousand_careless_requests_leave_nothing_behind() {
         let mut tokens = prompt(dice.roll(6) as u32, dice.roll(200));
         tokens.push(i % 100);
         let mut request = Request::new(tokens, dice.roll(60));
-        request.lane = Lane::ALL[dice.roll(2)];
+        request.priority = Priority::ALL[dice.roll(2)];
         request.sampling = sampled(dice.roll(2) as f32, u64::from(i));
         if dice.roll(3) == 0 {
             request.drafter = Some(Box::new(NgramDrafter::new()));

@@ -1,10 +1,10 @@
-//! How sequences begin and end: stops, cancels, lanes, failures, shutdown.
+//! How sequences begin and end: stops, cancels, priority classes, failures, shutdown.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use engine::{EngineOptions, ErrorKind, Event, FinishReason, Lane, Request, Sampling, SubmitError, TokenBytes};
+use engine::{EngineOptions, ErrorKind, Event, FinishReason, Priority, Request, Sampling, SubmitError, TokenBytes};
 use model::Want;
 use testkit::toy::{StepLog, ToyBackend, ToyOptions};
 
@@ -164,7 +164,7 @@ fn interactive_goes_first() {
     let toy = ToyOptions { gate: Some(gate), log: Some(Arc::clone(&log)), ..ToyOptions::default() };
     let engine = start(toy, EngineOptions { running_max: 2, ..EngineOptions::default() });
     let permit = permit;
-    let background = |seed| Request { lane: Lane::Background, ..Request::new(prompt(seed, 20), 6) };
+    let background = |seed| Request { priority: Priority::Background, ..Request::new(prompt(seed, 20), 6) };
     // The engine waits inside the step of a first request until all three are there.
     let first = engine.submit(Request::new(vec![1], 1)).unwrap();
     assert!(matches!(first.recv(), Some(Event::Started(_))));

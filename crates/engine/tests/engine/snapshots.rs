@@ -293,7 +293,7 @@ fn a_running_sequence_takes_the_room_of_one_that_waits_for_the_disk() {
 fn interactive_work_does_not_wait_for_a_background_restore() {
     let directory = saved();
     let (engine, disk) = open_slow(&directory, 3, ToyOptions::default(), 1);
-    let slow = Request { lane: engine::Lane::Background, ..Request::new(prompt(1, 340), 30) };
+    let slow = Request { priority: engine::Priority::Background, ..Request::new(prompt(1, 340), 30) };
     let slow = engine.submit(slow).unwrap();
     while engine.stats().snapshots.restored < 3 {
         std::thread::yield_now();
@@ -372,8 +372,9 @@ fn churn(seed: u64, blocks: usize, files: u64, idle: Duration) -> u64 {
         let mut open = Vec::new();
         for _ in 0..40 {
             let tokens = prompt(dice.roll(4) as u32, 1 + dice.roll(blocks * 32 - 60));
-            let lane = engine::Lane::ALL[dice.roll(2)];
-            let stream = engine.submit(Request { lane, ..Request::new(tokens.clone(), 1 + dice.roll(50)) }).unwrap();
+            let priority = engine::Priority::ALL[dice.roll(2)];
+            let stream =
+                engine.submit(Request { priority, ..Request::new(tokens.clone(), 1 + dice.roll(50)) }).unwrap();
             match dice.roll(8) {
                 0 => drop(stream),
                 _ => open.push((tokens, stream)),

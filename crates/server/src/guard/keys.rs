@@ -9,7 +9,7 @@ use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::owner::Owner;
+use crate::guard::owner::Owner;
 
 /// Keys in one file; more are refused with [`KeysError::TooMany`].
 const KEYS_MAX: usize = 1024;

@@ -4,6 +4,9 @@
 //! the head of a request, [`json_depth`] on its body before a parser sees it, and the numbers of [`Limits`]. How a
 //! refusal looks on the wire is for the routes to say, since each API has its own shape of errors.
 
+pub mod owner;
+pub mod refusal;
+
 mod bind;
 mod depth;
 mod hosts;

@@ -10,16 +10,17 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{Message, Part};
 
-use super::routes::find_parent;
 use super::turn::Turn;
-use crate::conversation::Conversation;
+use super::turn::find_parent;
+use crate::endpoints::body;
 use crate::error::ApiError;
+use crate::generation::conversation::Conversation;
+use crate::generation::tools::ToolSet;
 use crate::generation::{Generation, Job, Piece};
-use crate::owner::Owner;
-use crate::pool::Pool;
+use crate::guard::owner::Owner;
+use crate::models::LoadedModel;
 use crate::shared::Shared;
-use crate::tools::ToolSet;
-use crate::{body, facts, ids};
+use crate::{facts, ids};
 
 /// Most tokens of a summary.
 const SUMMARY_TOKENS: usize = 1024;
@@ -38,17 +39,17 @@ pub async fn compact(State(shared): State<Arc<Shared>>, owner: Owner, body: Body
     if input.is_empty() && parent.is_none() {
         return Err(ApiError::bad_field("input", "input or previous_response_id is required"));
     }
-    let pool = shared.pools.get(Some(&model)).await?;
-    let writing = Arc::clone(&pool);
+    let loaded = shared.models.get(Some(&model)).await?;
+    let writing = loaded.clone();
     let prompt =
         tokio::task::spawn_blocking(move || write(&writing, owner, instructions, parent.as_ref(), &input)).await;
     let (prompt, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
     // Nobody names a limit here, so the operator's holds as it does for any answer.
     let most =
-        Some(pool.limits.output_tokens).filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS).min(SUMMARY_TOKENS);
+        Some(loaded.limits.output_tokens).filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS).min(SUMMARY_TOKENS);
     // Nothing of it is stored, so its KV is not either.
     let job = Job { max_tokens: Some(most), stored: false, ..Job::new(owner, prompt) };
-    let mut generation = Generation::start(&pool, job)?;
+    let mut generation = Generation::start(&loaded, job)?;
     let (mut summary, mut usage) = (String::new(), Usage::default());
     while let Some(piece) = generation.next().await {
         match piece {
@@ -72,7 +73,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, owner: Owner, body: Body
 }
 
 fn write(
-    pool: &Pool,
+    loaded: &LoadedModel,
     owner: Owner,
     instructions: Option<String>,
     parent: Option<&Arc<Turn>>,
@@ -83,8 +84,8 @@ fn write(
         conversation.system(&instructions);
     }
     let mut warnings = Vec::new();
-    conversation.turns(parent, pool, &tools)?;
-    conversation.items(input, pool, &tools, &mut warnings)?;
+    conversation.turns(parent, loaded, &tools)?;
+    conversation.items(input, loaded, &tools, &mut warnings)?;
     conversation.add(Message::user(ASK));
-    Ok((conversation.write(pool, &tools, true)?, warnings))
+    Ok((conversation.write(loaded, &tools, true)?, warnings))
 }

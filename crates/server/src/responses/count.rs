@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
 
-use super::carried::carried_lists;
+use super::input_tools::input_tool_lists;
 use super::prepare::Order;
-use super::routes::find_parent;
 use super::run::check;
-use crate::body;
+use super::turn::find_parent;
+use crate::endpoints::body;
 use crate::error::ApiError;
-use crate::owner::Owner;
+use crate::guard::owner::Owner;
 use crate::shared::Shared;
 
 /// Answers with the number of tokens of the prompt, the turns before it included.
@@ -22,10 +22,10 @@ pub async fn input_tokens(State(shared): State<Arc<Shared>>, owner: Owner, body:
     let request = CreateResponse::read(body::fields(body, &shared.limits).await?)?;
     let parent = find_parent(&shared, owner, request.previous_response_id.as_deref()).await?;
     check(&shared, &request, parent.as_ref())?;
-    let pool = shared.pools.get(request.model.as_deref()).await?;
-    let tools = shared.toolbox.get(&request, carried_lists(&request.input, parent.as_ref()))?;
+    let loaded = shared.models.get(request.model.as_deref()).await?;
+    let tools = shared.tool_cache.get(&request, input_tool_lists(&request.input, parent.as_ref()))?;
     tools.set.check(shared.limits.tools)?;
-    let order = Order { owner, pool, request: Arc::new(request), parent };
+    let order = Order { owner, loaded, request: Arc::new(request), parent };
     let count = order.count(tools).await?;
     Ok(body::json(&json!({"object": "response.input_tokens", "input_tokens": count})))
 }

@@ -9,9 +9,9 @@ use api::responses::{Event, EventKind, LogProb, OutputItem, OutputText, Reasonin
 use serde_json::Value;
 use text::Part;
 
+use crate::generation::answer_token_cache::Shown;
+use crate::generation::tool_cache::Declared;
 use crate::ids;
-use crate::recall::Shown;
-use crate::toolbox::Declared;
 
 /// Turns parts into events and keeps the response up to date.
 pub struct Emitter {
@@ -69,7 +69,7 @@ impl Emitter {
         self.event(kind)
     }
 
-    /// What the client has been shown, for [`crate::recall::Recall`].
+    /// What the client has been shown, for [`crate::generation::answer_token_cache::AnswerTokenCache`].
     pub fn shown(&self) -> &Shown {
         &self.shown
     }

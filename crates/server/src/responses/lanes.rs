@@ -15,19 +15,19 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use super::routes::find_parent;
 use super::run::{Origin, Run, Stop};
 use super::socket::refusal;
 use super::steer::Steers;
 use super::turn::Turn;
+use super::turn::find_parent;
 use super::watched::Watched;
 use crate::error::ApiError;
+use crate::guard::owner::Owner;
 use crate::lru::Lru;
-use crate::metrics::{Rejection, SteerOutcome};
-use crate::owner::Owner;
-use crate::rate::Rate;
+use crate::models::rate::Rate;
 use crate::shared::Shared;
-use crate::trace;
+use crate::telemetry::metrics::{Rejection, SteerOutcome};
+use crate::telemetry::trace;
 
 /// Requests waiting on one lane; more are answered 429.
 const WAITING_MAX: usize = 16;
@@ -77,6 +77,8 @@ pub struct Lanes {
     opened_with: HeaderMap,
     tasks: JoinSet<()>,
     running: usize,
+    /// Requests that came, ever.
+    arrivals: u64,
 }
 
 #[derive(Default)]
@@ -87,6 +89,8 @@ struct Lane {
 }
 
 struct Waiting {
+    /// Where a limit is met who came first starts first, whatever lane it is in.
+    arrival: u64,
     create: Create,
     /// Ours, not the client's: the successor of a response that was steered.
     successor: bool,
@@ -112,6 +116,7 @@ impl Lanes {
             opened_with,
             tasks: JoinSet::new(),
             running: 0,
+            arrivals: 0,
         }
     }
 
@@ -161,7 +166,8 @@ impl Lanes {
             let error = error.code("websocket_queue_full").because(Rejection::SocketLimit);
             return replies.push(refusal(&self.shared.metrics, &error, id));
         }
-        lane.waiting.push_back(Waiting { create, successor: false });
+        self.arrivals += 1;
+        lane.waiting.push_back(Waiting { arrival: self.arrivals, create, successor: false });
         self.advance();
     }
 
@@ -282,7 +288,8 @@ impl Lanes {
             request.previous_response_id = Some(previous.to_owned());
             let stream_id = local.lane.as_deref().map(str::to_owned);
             let create = Create { request, generate: true, stream_id };
-            lane.waiting.push_front(Waiting { create, successor: true });
+            self.arrivals += 1;
+            lane.waiting.push_front(Waiting { arrival: self.arrivals, create, successor: true });
             self.advance();
         } else {
             self.shared.metrics.steered(SteerOutcome::Pending);
@@ -312,24 +319,20 @@ impl Lanes {
 
     /// Starts whatever can start.
     fn advance(&mut self) {
-        let ids: Vec<LaneId> = self.lanes.keys().cloned().collect();
-        for id in ids {
-            if self.running >= self.shared.limits.responses_per_socket {
-                return;
-            }
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            if lane.running.is_some() {
-                continue;
-            }
-            if let Some(waiting) = lane.waiting.pop_front() {
-                self.start(id, waiting);
-            }
+        while self.running < self.shared.limits.responses_per_socket {
+            let idle = self.lanes.iter_mut().filter(|(_, lane)| lane.running.is_none() && !lane.waiting.is_empty());
+            let Some((id, lane)) = idle.min_by_key(|(_, lane)| lane.waiting.front().map(|waiting| waiting.arrival))
+            else {
+                break;
+            };
+            let (id, waiting) = (id.clone(), lane.waiting.pop_front());
+            waiting.into_iter().for_each(|waiting| self.start(id.clone(), waiting));
         }
         while self.tasks.try_join_next().is_some() {}
     }
 
     fn start(&mut self, id: LaneId, waiting: Waiting) {
-        let Waiting { mut create, successor } = waiting;
+        let Waiting { mut create, successor, .. } = waiting;
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let previous = create.request.previous_response_id.clone();
         if let Some(previous) = &previous {

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::guard::owner::Owner;
 use crate::lock::lock;
-use crate::owner::Owner;
 
 use api::responses::Response;
 use axum::extract::ws::Utf8Bytes;

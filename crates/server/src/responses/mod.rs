@@ -1,10 +1,10 @@
 //! The Responses API: one state machine ([`run`]), carried by HTTP, server-sent events ([`routes`]) or a WebSocket
 //! ([`socket`]).
 
-mod carried;
 pub mod compact;
 pub mod count;
 mod emit;
+mod input_tools;
 mod lanes;
 mod live;
 mod prepare;
@@ -16,6 +16,6 @@ mod steer;
 mod turn;
 mod watched;
 
-pub use carried::read_carried;
+pub use input_tools::read_input_tools;
 pub use live::Live;
 pub use turn::{Turn, Turns};

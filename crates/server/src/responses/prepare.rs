@@ -1,7 +1,7 @@
 //! From a request to what the engine is asked: the prompt, and what the answer is held to.
 //!
 //! A request that continues a conversation whose tokens are at hand only adds to them. Templates and grammars are the
-//! work of strangers, so all of it goes to the blocking pool.
+//! work of strangers, so all of it goes to blocking threads.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use text::Special;
 
 use super::settings;
 use super::turn::Turn;
-use crate::aside;
-use crate::conversation::Conversation;
-use crate::drafts;
 use crate::error::ApiError;
+use crate::generation::aside;
+use crate::generation::conversation::Conversation;
+use crate::generation::drafts;
+use crate::generation::tool_cache::Declared;
 use crate::generation::{self, Job, ROOM};
+use crate::guard::owner::Owner;
 use crate::lock::lock;
-use crate::owner::Owner;
-use crate::pool::Pool;
+use crate::models::ModelLease;
 use crate::sessions::Stretch;
-use crate::toolbox::Declared;
 
 /// What a response is to be made of.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct Order {
     /// Who asks.
     pub owner: Owner,
     /// The model.
-    pub pool: Arc<Pool>,
+    pub loaded: ModelLease,
     /// The request.
     pub request: Arc<CreateResponse>,
     /// The turn it continues.
@@ -59,7 +59,7 @@ impl Order {
     }
 
     fn write(&self, tools: &Declared, held: Option<Arc<Stretch>>, generate: bool) -> Result<Prepared, ApiError> {
-        let (pool, request) = (&self.pool, &self.request);
+        let (loaded, request) = (&self.loaded, &self.request);
         let mut warnings = Vec::new();
         let appended = match &held {
             Some(held) => self.append(held, tools, &mut warnings)?,
@@ -77,16 +77,16 @@ impl Order {
         }
         let grammar = match generate {
             false => None,
-            true if formatted => generation::grammar(pool, format, &tools.set)?,
-            true => tools.grammar(pool)?,
+            true if formatted => generation::grammar(loaded, format, &tools.set)?,
+            true => tools.grammar(loaded)?,
         };
         let job = Job {
             max_tokens: if generate { request.max_output_tokens } else { Some(0) },
             sampling: settings::sampling(request),
-            lane: settings::lane(request),
+            priority: settings::priority(request),
             grammar,
-            answer: generation::answer_options(pool, &tools.set, formatted),
-            prediction: drafts::prediction(pool, request.prediction.as_deref().filter(|_| generate), &mut warnings),
+            answer: generation::answer_options(loaded, &tools.set, formatted),
+            prediction: drafts::prediction(loaded, request.prediction.as_deref().filter(|_| generate), &mut warnings),
             stored: request.store,
             ..Job::new(self.owner, prompt)
         };
@@ -100,11 +100,11 @@ impl Order {
         if let Some(instructions) = &self.request.instructions {
             conversation.system(instructions);
         }
-        conversation.turns(self.parent.as_ref(), &self.pool, &tools.set)?;
+        conversation.turns(self.parent.as_ref(), &self.loaded, &tools.set)?;
         let (input, begun) = self.begun()?;
-        conversation.items(input, &self.pool, &tools.set, warnings)?;
-        let mut prompt = conversation.write(&self.pool, &tools.set, generate)?;
-        self.pool.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
+        conversation.items(input, &self.loaded, &tools.set, warnings)?;
+        let mut prompt = conversation.write(&self.loaded, &tools.set, generate)?;
+        self.loaded.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
         Ok(prompt)
     }
 
@@ -126,8 +126,8 @@ impl Order {
     /// The tokens up to the end of the turn before, where they are known and can be added to.
     fn held(&self, head: u64) -> Option<Arc<Stretch>> {
         let parent = self.parent.as_ref()?;
-        let known = !parent.tokens.is_empty() && parent.fingerprint == self.pool.facts.fingerprint;
-        known.then(|| lock(&self.pool.sessions).find(&parent.response.id, head)).flatten()
+        let known = !parent.tokens.is_empty() && parent.fingerprint == self.loaded.facts.fingerprint;
+        known.then(|| lock(&self.loaded.sessions).find(&parent.response.id, head)).flatten()
     }
 
     /// The prompt of a request that only adds to a conversation whose tokens are known; `None` when the template must
@@ -142,8 +142,8 @@ impl Order {
         if let Some(parent) = &self.parent {
             conversation.follow(parent);
         }
-        conversation.items(&self.request.input, &self.pool, &tools.set, warnings)?;
-        let Some(after) = conversation.write_after_answer(&self.pool)? else { return Ok(None) };
+        conversation.items(&self.request.input, &self.loaded, &tools.set, warnings)?;
+        let Some(after) = conversation.write_after_answer(&self.loaded)? else { return Ok(None) };
         Ok(Some(held.with(&after, ROOM)))
     }
 }

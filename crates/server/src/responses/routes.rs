@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use api::responses::{CreateResponse, OutputItem, Status};
+use api::responses::{CreateResponse, OutputItem};
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -16,13 +16,15 @@ use serde_json::json;
 
 use super::live::{ENTRIES_MAX, Entry};
 use super::run::{Origin, Run};
-use super::turn::Turn;
+use super::turn::find_parent;
 use super::watched::Watched;
+use crate::endpoints::body;
+use crate::endpoints::sse;
 use crate::error::ApiError;
-use crate::owner::Owner;
-use crate::rate::Rate;
+use crate::guard::owner::Owner;
+use crate::models::rate::Rate;
 use crate::shared::Shared;
-use crate::{body, sse, trace};
+use crate::telemetry::trace;
 
 /// `POST /v1/responses`.
 pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body) -> Result<Response, ApiError> {
@@ -34,7 +36,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
     }
     let mut run = Run::start(&shared, Arc::new(request), parent, Origin::http(owner, stream)).await?;
     trace::note("id", run.response().id.as_str());
-    let pool = Arc::clone(run.pool());
+    let loaded = run.loaded().clone();
     if background {
         let entry = shared.live.spawn(run);
         let full = || {
@@ -42,10 +44,10 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
             ApiError::overloaded(message, 5, Rate::queue(ENTRIES_MAX, 0))
         };
         let entry = entry.ok_or_else(full)?;
-        return Ok(pool.rated(if stream { follow(entry, 0) } else { body::json(&entry.response()) }));
+        return Ok(loaded.rated(if stream { follow(entry, 0) } else { body::json(&entry.response()) }));
     }
     if stream {
-        return Ok(pool.rated(events(Watched::new(&shared, run))));
+        return Ok(loaded.rated(events(Watched::new(&shared, run))));
     }
     while run.next().await.is_some() {}
     let response = run.response();
@@ -56,7 +58,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
             Err(ApiError { reason: None, ..error })
         }
         Some(error) => Err(ApiError::internal(error.message.clone())),
-        None => Ok(pool.rated(body::json(response))),
+        None => Ok(loaded.rated(body::json(response))),
     }
 }
 
@@ -238,19 +240,6 @@ pub async fn upgrade_required() -> Response {
     let mut response = ApiError { reason: None, ..error }.into_response();
     response.headers_mut().insert(header::UPGRADE, header::HeaderValue::from_static("websocket"));
     response
-}
-
-/// The stored turn that a request continues: one that is gone, another's, or has not ended, is an error.
-pub async fn find_parent(shared: &Shared, owner: Owner, id: Option<&str>) -> Result<Option<Arc<Turn>>, ApiError> {
-    let Some(id) = id else { return Ok(None) };
-    if let Some(entry) = shared.live.find(owner, id)
-        && !entry.is_parked()
-        && matches!(entry.response().status, Status::InProgress | Status::Queued)
-    {
-        return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
-    }
-    let found = shared.turns.find(owner, id).await?;
-    found.map(Some).ok_or_else(|| ApiError::previous_not_found(id))
 }
 
 /// A query that cannot be read, in the form of every other error.

@@ -10,19 +10,19 @@ use api::responses::{CreateResponse, Event, EventKind, IncompleteDetails, Respon
 use engine::{FinishReason, Finished, Started};
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::carried::carried_lists;
 use super::emit::Emitter;
+use super::input_tools::input_tool_lists;
 use super::prepare::Order;
 use super::settings;
 use super::turn::Turn;
 use crate::error::ApiError;
 use crate::generation::{Generation, Piece};
+use crate::guard::owner::Owner;
 use crate::lock::lock;
-use crate::metrics::Rejection;
-use crate::owner::Owner;
-use crate::pool::Pool;
+use crate::models::ModelLease;
 use crate::sessions::{self, Stretch};
 use crate::shared::Shared;
+use crate::telemetry::metrics::Rejection;
 use crate::{facts, ids};
 
 /// Who asks, and how.
@@ -69,7 +69,7 @@ pub fn check(shared: &Shared, request: &CreateResponse, parent: Option<&Arc<Turn
 /// A response being made.
 pub struct Run {
     shared: Arc<Shared>,
-    pool: Arc<Pool>,
+    loaded: ModelLease,
     parent: Option<Arc<Turn>>,
     request: Arc<CreateResponse>,
     emitter: Emitter,
@@ -101,27 +101,27 @@ impl Run {
         origin: Origin,
     ) -> Result<Self, ApiError> {
         check(shared, &request, parent.as_ref())?;
-        let pool = shared.pools.get(request.model.as_deref()).await?;
-        let tools = shared.toolbox.get(&request, carried_lists(&request.input, parent.as_ref()))?;
+        let loaded = shared.models.get(request.model.as_deref()).await?;
+        let tools = shared.tool_cache.get(&request, input_tool_lists(&request.input, parent.as_ref()))?;
         tools.set.check(shared.limits.tools)?;
-        let mut warnings = settings::warnings(&request, &pool);
+        let mut warnings = settings::warnings(&request, &loaded);
         warnings.extend_from_slice(&tools.warnings);
         let head = sessions::head(request.instructions.as_deref(), tools.list);
         let order = Order {
             owner: origin.owner,
-            pool: Arc::clone(&pool),
+            loaded: loaded.clone(),
             request: Arc::clone(&request),
             parent: parent.clone(),
         };
         let (before, started) = match order.prepare(&tools, head, origin.generate).await {
             Ok(mut prepared) => {
                 warnings.append(&mut prepared.warnings);
-                (prepared.before, Generation::start(&pool, prepared.job))
+                (prepared.before, Generation::start(&loaded, prepared.job))
             }
             Err(error) => (None, Err(error)),
         };
-        let mut response = settings::response(&request, &tools, &pool, parent.as_deref());
-        response.flint = Some(Box::new(facts::served(&pool, origin.transport, warnings)));
+        let mut response = settings::response(&request, &tools, &loaded, parent.as_deref());
+        response.flint = Some(Box::new(facts::served(&loaded, origin.transport, warnings)));
         let (generation, failure) = match started {
             Ok(generation) => (Some(generation), None),
             Err(error) if error.code == Some("context_length_exceeded") => (None, Some(error)),
@@ -132,7 +132,7 @@ impl Run {
         heartbeat.reset();
         let mut run = Self {
             shared: Arc::clone(shared),
-            pool,
+            loaded,
             parent,
             request,
             emitter: Emitter::new(response, tools, origin.stream_id),
@@ -169,8 +169,8 @@ impl Run {
     }
 
     /// The model that makes it.
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
+    pub fn loaded(&self) -> &ModelLease {
+        &self.loaded
     }
 
     /// The link for later requests; there once [`Run::next`] has given out the last event.
@@ -382,12 +382,12 @@ impl Run {
         if let Some(generation) = self.generation.take() {
             tokens = generation.tokens().into();
             if let Some(whole) = generation.into_tokens() {
-                lock(&self.pool.sessions).hold(&response.id, self.head, self.before.take(), &whole);
+                lock(&self.loaded.sessions).hold(&response.id, self.head, self.before.take(), &whole);
             }
         }
         self.set_place(None);
         if status == Status::Completed {
-            lock(&self.pool.recall).remember(self.owner, self.emitter.shown(), &tokens);
+            lock(&self.loaded.answer_tokens).remember(self.owner, self.emitter.shown(), &tokens);
         }
         let mut turn = self.link(self.emitter.response.clone());
         turn.tokens = tokens;
@@ -401,7 +401,7 @@ impl Run {
             input: self.request.input.clone(),
             response,
             tokens: self.generation.as_ref().map_or_else(Arc::default, |generation| generation.tokens().into()),
-            fingerprint: self.pool.facts.fingerprint,
+            fingerprint: self.loaded.facts.fingerprint,
             owner: self.owner,
         }
     }

@@ -1,24 +1,24 @@
 //! From a request's settings to what the engine takes and what the response repeats.
 
 use api::responses::{CreateResponse, Response};
-use engine::{Lane, Sampling};
+use engine::{Priority, Sampling};
 use serde_json::Value;
 
 use super::turn::Turn;
-use crate::facts::lane_of;
+use crate::facts::priority_of;
+use crate::generation::tool_cache::Declared;
 use crate::ids;
-use crate::pool::Pool;
-use crate::toolbox::Declared;
+use crate::models::LoadedModel;
 
 /// Names what the request asks for and this model cannot do.
-pub fn warnings(request: &CreateResponse, pool: &Pool) -> Vec<String> {
+pub fn warnings(request: &CreateResponse, loaded: &LoadedModel) -> Vec<String> {
     let mut warnings = request.warnings.clone();
     if let Some(reasoning) = &request.reasoning
-        && !pool.facts.reasons
+        && !loaded.facts.reasons
     {
         let asked = [("effort", &reasoning.effort), ("summary", &reasoning.summary)];
         for (name, _) in asked.into_iter().filter(|(_, value)| value.is_some()) {
-            let model = &pool.name;
+            let model = &loaded.name;
             warnings.push(format!("`reasoning.{name}` was ignored: {model} answers without reasoning"));
         }
     }
@@ -47,17 +47,17 @@ pub fn sampling(request: &CreateResponse) -> Sampling {
 }
 
 /// The scheduling class.
-pub fn lane(request: &CreateResponse) -> Lane {
-    lane_of(request.service_tier.as_deref(), request.background)
+pub fn priority(request: &CreateResponse) -> Priority {
+    priority_of(request.service_tier.as_deref(), request.background)
 }
 
 /// The response before anything happened.
-pub fn response(request: &CreateResponse, tools: &Declared, pool: &Pool, parent: Option<&Turn>) -> Response {
+pub fn response(request: &CreateResponse, tools: &Declared, loaded: &LoadedModel, parent: Option<&Turn>) -> Response {
     let sampling = sampling(request);
     Response {
         id: ids::new("resp"),
         created_at: ids::now(),
-        model: request.model.clone().unwrap_or_else(|| pool.name.clone()),
+        model: request.model.clone().unwrap_or_else(|| loaded.name.clone()),
         previous_response_id: parent.map(|turn| turn.response.id.clone()),
         instructions: request.instructions.clone().map(Value::from),
         tools: tools.echo.clone(),
@@ -74,9 +74,9 @@ pub fn response(request: &CreateResponse, tools: &Declared, pool: &Pool, parent:
         max_tool_calls: request.max_tool_calls,
         store: request.store,
         background: request.background,
-        service_tier: match lane(request) {
-            Lane::Interactive => "priority".to_owned(),
-            Lane::Background => "flex".to_owned(),
+        service_tier: match priority(request) {
+            Priority::Interactive => "priority".to_owned(),
+            Priority::Background => "flex".to_owned(),
         },
         metadata: request.metadata.clone(),
         safety_identifier: request.safety_identifier.clone(),

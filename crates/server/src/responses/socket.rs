@@ -19,12 +19,13 @@ use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::error::{Error as WsError, ProtocolError};
 
 use super::lanes::{Lanes, Out};
+use crate::endpoints::body;
 use crate::error::ApiError;
-use crate::listen::Place;
-use crate::metrics::{Metrics, Rejection, Transport};
-use crate::owner::Owner;
+use crate::guard::owner::Owner;
+use crate::listen::Connection;
 use crate::shared::Shared;
-use crate::{body, trace};
+use crate::telemetry::metrics::{Metrics, Rejection, Transport};
+use crate::telemetry::trace;
 
 /// Bytes read at once. The usual 128 KiB for each of hundreds of idle connections would be memory for nothing.
 const READ_BUFFER: usize = 8 << 10;
@@ -39,7 +40,7 @@ const PINGS_MAX: u32 = 2;
 /// `GET /v1/responses`, upgraded.
 pub async fn upgrade(
     State(shared): State<Arc<Shared>>,
-    place: Place,
+    place: Connection,
     owner: Owner,
     headers: &HeaderMap,
     upgrade: WebSocketUpgrade,

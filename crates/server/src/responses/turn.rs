@@ -6,13 +6,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use api::responses::Response;
+use api::responses::{Response, Status};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::guard::owner::Owner;
 use crate::lock::lock;
-use crate::owner::Owner;
-use crate::store::{Record, Store, StoreError};
+use crate::sessions::store::{Record, Store, StoreError};
+use crate::shared::Shared;
 
 /// One response and what led to it.
 #[derive(Clone, Debug)]
@@ -193,4 +194,17 @@ impl Turns {
     fn lock(&self) -> MutexGuard<'_, Recent> {
         lock(&self.recent)
     }
+}
+
+/// The stored turn that a request continues: one that is gone, another's, or has not ended, is an error.
+pub async fn find_parent(shared: &Shared, owner: Owner, id: Option<&str>) -> Result<Option<Arc<Turn>>, ApiError> {
+    let Some(id) = id else { return Ok(None) };
+    if let Some(entry) = shared.live.find(owner, id)
+        && !entry.is_parked()
+        && matches!(entry.response().status, Status::InProgress | Status::Queued)
+    {
+        return Err(ApiError::bad_field("previous_response_id", format!("response {id:?} has not ended yet")));
+    }
+    let found = shared.turns.find(owner, id).await?;
+    found.map(Some).ok_or_else(|| ApiError::previous_not_found(id))
 }

@@ -21,7 +21,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Begins to read.
+    /// TokenHealing to read.
     pub fn new(shared: &Arc<Shared>, run: Run) -> Self {
         Self { shared: Arc::clone(shared), run: Some(run), told: Vec::new() }
     }

@@ -8,6 +8,10 @@
 //! otherwise there is no exporter, no thread and no layer, and a span that no log line shows costs a check of its
 //! level.
 
+pub mod metrics;
+pub mod status;
+pub mod trace;
+
 mod otlp;
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@ use engine::{Engine, EngineOptions};
 use model::gguf::{Array, Format, Gguf, Value as Meta};
 use serde_json::{Value, json};
 use server::guard::Limits;
-use server::store::StoreOptions;
-use server::{Embedder, FileFacts, LoadedModel, Loader, ModelCard, PoolLimits, Server, ServerOptions};
+use server::sessions::store::StoreOptions;
+use server::{Embedder, FileFacts, Loader, ModelCard, ModelLimits, ModelParts, Server, ServerOptions};
 use testkit::gguf::GgufWriter;
 use testkit::toy::{ToyBackend, ToyOptions};
 use text::{ChatTemplate, Tokenizer};
@@ -109,14 +109,14 @@ impl Loader for Toys {
         Ok(Box::new(Letters))
     }
 
-    fn load(&self, name: &str) -> Result<LoadedModel, String> {
+    fn load(&self, name: &str) -> Result<ModelParts, String> {
         let tokenizer = Arc::new(tokenizer(name == "toy"));
         let vocabulary = tokenizer.vocabulary();
         let token_bytes = (0..vocabulary.len() as u32).map(|id| vocabulary.token_bytes(id)).collect();
         let options = ToyOptions { vocab: vocabulary.len(), context: CONTEXT, blocks: 2048, ..ToyOptions::default() };
         let engine_options = EngineOptions { token_bytes: Arc::new(token_bytes), ..EngineOptions::default() };
         let engine = Engine::start(Box::new(ToyBackend::new(options)), engine_options);
-        Ok(LoadedModel {
+        Ok(ModelParts {
             after_tools: None,
             engine: engine.map_err(|error| error.to_string())?,
             template: ChatTemplate::new(vocabulary),
@@ -166,7 +166,7 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
                 keys: None,
                 origins: Vec::new(),
                 limits: Limits { choices: 4, ..Limits::default() },
-                pool: PoolLimits::default(),
+                model_limits: ModelLimits::default(),
                 store: StoreOptions::default(),
             };
             let server = Server::bind(options, Arc::new(Toys)).await.unwrap();

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use engine::{Engine, EngineHandle, EngineOptions};
 use model::gguf::Gguf;
 use server::guard::{Keys, Limits};
-use server::store::StoreOptions;
-use server::{LoadedModel, Loader, ModelCard, PoolLimits, Server, ServerOptions};
+use server::sessions::store::StoreOptions;
+use server::{Loader, ModelCard, ModelLimits, ModelParts, Server, ServerOptions};
 use tempfile::TempDir;
 use testkit::chat::{ChatBackend, Gate};
 use testkit::toy::ToyOptions;
@@ -48,7 +48,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// What a server is made of.
 pub struct Setup {
     pub limits: Limits,
-    pub pool: PoolLimits,
+    pub model_limits: ModelLimits,
     pub keys: Option<Keys>,
     pub engine: EngineOptions,
     pub origins: Vec<String>,
@@ -60,7 +60,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             limits: Limits::default(),
-            pool: PoolLimits::default(),
+            model_limits: ModelLimits::default(),
             keys: None,
             // One token each step, so that a gate can count them.
             engine: EngineOptions { draft_max: 0, ..EngineOptions::default() },
@@ -108,14 +108,14 @@ impl Loader for Actors {
         NAMES.map(card).to_vec()
     }
 
-    fn load(&self, name: &str) -> Result<LoadedModel, String> {
+    fn load(&self, name: &str) -> Result<ModelParts, String> {
         let index = NAMES.iter().position(|other| *other == name).ok_or("no such model")?;
         let toy = ToyOptions { context: self.context, blocks: 1024, ..ToyOptions::default() };
         let backend = ChatBackend::new(toy, Arc::clone(&self.gates[index]));
         let engine = Engine::start(Box::new(backend), self.options.clone()).map_err(|error| error.to_string())?;
         self.engines.lock().unwrap()[index] = Some(engine.clone());
         self.loads.fetch_add(1, Ordering::Relaxed);
-        Ok(LoadedModel {
+        Ok(ModelParts {
             after_tools: None,
             engine,
             tokenizer: Arc::clone(&TOKENIZER),
@@ -157,7 +157,7 @@ impl TestServer {
             keys: setup.keys,
             origins: setup.origins,
             limits: setup.limits,
-            pool: setup.pool,
+            model_limits: setup.model_limits,
             store: StoreOptions { path: Some(directory.path().join("responses.sqlite")), ..StoreOptions::default() },
         };
         let server = Server::bind(options, Arc::clone(&actors) as Arc<dyn Loader>).await.unwrap();
@@ -195,7 +195,7 @@ impl TestServer {
         until("a step waits", || self.gate().is_held()).await;
     }
 
-    /// Begins to stop.
+    /// TokenHealing to stop.
     pub fn stop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());

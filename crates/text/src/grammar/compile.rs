@@ -12,8 +12,8 @@ use toktrie::ApproximateTokEnv;
 use super::cache::Cache;
 use super::environment::{self, Environment};
 use super::error::{GrammarError, said};
-use super::gate::{Gate, PLACES};
-use super::tools::{self, Callable, Fidelity, Place};
+use super::gate::{Gate, SLOTS};
+use super::tools::{self, CallPosition, Callable, Fidelity};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
 use crate::confined::{Confined, ConfinedError, Job, Purpose, Reply, Wanted};
@@ -109,7 +109,7 @@ impl Grammars {
 /// Compiling is one trade for the whole process, whatever the model.
 static GATE: LazyLock<Gate> = LazyLock::new(Gate::default);
 /// A process for each place.
-static TRIALS: LazyLock<[Option<Confined>; PLACES]> =
+static TRIALS: LazyLock<[Option<Confined>; SLOTS]> =
     LazyLock::new(|| std::array::from_fn(|_| Confined::new(Purpose::Grammar, None)));
 
 /// Compiles a grammar in a process that can be ended, to see what it takes: the bytes, and whether it is slow. Nothing
@@ -262,11 +262,11 @@ fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind,
         })
         .collect();
     let many = grammar.parallel && grammar.mode == ToolMode::Required;
-    let place = if many { Place::Many } else { Place::One };
+    let place = if many { CallPosition::Many } else { CallPosition::One };
     let what = "the grammar of all tools";
     let first = Box::new(parser(factory, what, tools::calls(&callable, place))?);
     let after_text = many && schemas.contains(&None);
-    let more = after_text.then(|| parser(factory, what, tools::calls(&callable, Place::More))).transpose()?;
+    let more = after_text.then(|| parser(factory, what, tools::calls(&callable, CallPosition::More))).transpose()?;
     Ok(Kind::Required { first, more: more.map(Box::new), calls })
 }
 

@@ -11,7 +11,7 @@ use super::error::GrammarError;
 use crate::confined::Wanted;
 
 /// Grammars compiled at once.
-pub(super) const PLACES: usize = 2;
+pub(super) const SLOTS: usize = 2;
 /// Who may wait, of one owner.
 const WAITING_OWNER_MAX: usize = 8;
 /// Grammars that may wait to be compiled, of all owners.
@@ -31,7 +31,7 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct State {
     /// Owners at work, by place.
-    working: [Option<u64>; PLACES],
+    working: [Option<u64>; SLOTS],
     /// Tickets and their owners, in the order they came.
     waiting: Vec<(u64, u64)>,
     /// When each owner last had a turn.
@@ -40,14 +40,14 @@ struct State {
 }
 
 /// A place at work, given back when dropped.
-pub(super) struct Place<'a> {
+pub(super) struct Slot<'a> {
     gate: &'a Gate,
     pub index: usize,
 }
 
 impl Gate {
     /// Waits for a place. `owner` is whoever asks.
-    pub fn enter(&self, owner: u64, wanted: &Wanted) -> Result<Place<'_>, GrammarError> {
+    pub fn enter(&self, owner: u64, wanted: &Wanted) -> Result<Slot<'_>, GrammarError> {
         let mut state = self.lock();
         let own = state.waiting.iter().filter(|(_, other)| *other == owner).count();
         if own >= WAITING_OWNER_MAX || state.waiting.len() >= WAITING_MAX {
@@ -63,7 +63,7 @@ impl Gate {
                 return Err(GrammarError::Left);
             }
             if let Some(index) = state.place(ticket) {
-                return Ok(Place { gate: self, index });
+                return Ok(Slot { gate: self, index });
             }
             state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
         self.gate.lock().working[self.index] = None;
         self.gate.changed.notify_all();

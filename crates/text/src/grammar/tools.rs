@@ -68,7 +68,7 @@ pub(super) struct Callable<'a> {
 
 /// Where in an answer [`calls`] stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CallPosition {
     /// At its start: one call, in any wrapper.
     One,
     /// At its start: one call or more.
@@ -78,7 +78,7 @@ pub(super) enum Place {
 }
 
 /// An answer of calls. A custom tool's call ends this grammar where its text begins; that has a grammar of its own.
-pub(super) fn calls(tools: &[Callable], place: Place) -> TopLevelGrammar {
+pub(super) fn calls(tools: &[Callable], place: CallPosition) -> TopLevelGrammar {
     let mut lark = String::from(
         "BLANKS: /[ ]{1,2}|\\r?\\n[ ]{0,16}/\n\
          BETWEEN: /,?[ ]?\\r?\\n{1,2}[ ]{0,16}/\n\
@@ -107,12 +107,14 @@ pub(super) fn calls(tools: &[Callable], place: Place) -> TopLevelGrammar {
         let _ = writeln!(lark, "call: NAME ({})", functions.join(" | "));
         lark.push_str("tagged: OPEN call CLOSE\n");
         tagged.push("tagged");
-        if place != Place::More {
+        if place != CallPosition::More {
             lark.push_str("fenced: \"```json\" /\\r?\\n/ list /\\r?\\n/ \"```\"\n");
             starts.extend(["fenced", "list"]);
         }
         lark.push_str(match place {
-            Place::Many => "list: call (BETWEEN call)* | \"[\" BLANKS? call (\",\" BLANKS? call)* BLANKS? \"]\"\n",
+            CallPosition::Many => {
+                "list: call (BETWEEN call)* | \"[\" BLANKS? call (\",\" BLANKS? call)* BLANKS? \"]\"\n"
+            }
             _ => "list: call | \"[\" BLANKS? call BLANKS? \"]\"\n",
         });
     }
@@ -121,10 +123,10 @@ pub(super) fn calls(tools: &[Callable], place: Place) -> TopLevelGrammar {
         tagged.push("custom");
     }
     let last = tagged.join(" | ");
-    let before = if functions.is_empty() || place == Place::One { "" } else { "(tagged BETWEEN)*" };
+    let before = if functions.is_empty() || place == CallPosition::One { "" } else { "(tagged BETWEEN)*" };
     let _ = match place {
-        Place::More if functions.is_empty() => writeln!(lark, "start: (BETWEEN ({last}))?"),
-        Place::More => writeln!(lark, "start: (BETWEEN {before} ({last}))?"),
+        CallPosition::More if functions.is_empty() => writeln!(lark, "start: (BETWEEN ({last}))?"),
+        CallPosition::More => writeln!(lark, "start: (BETWEEN {before} ({last}))?"),
         _ => writeln!(lark, "tags: {before} ({last})\nstart: {}", [&["tags"], &starts[..]].concat().join(" | ")),
     };
     grammars.insert(0, GrammarWithLexer::from_lark(lark));

@@ -142,8 +142,7 @@ impl App {
             .and_then(|at| self.steers.remove(at))
         {
             Some(steer) => self.reword(steer.block, format!("{text}  (asks next)")),
-            // Below a sentence that is being written, which goes on above it.
-            None => drop(self.conversation.say(Voice::Notice, format!("asks next: {text}"))),
+            None => self.notice(format!("asks next: {text}")),
         }
     }
 

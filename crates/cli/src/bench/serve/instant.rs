@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use engine::{Engine, EngineOptions};
 use model::gguf::Gguf;
 use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo};
-use server::{LoadedModel, Loader, ModelCard};
+use server::{Loader, ModelCard, ModelParts};
 use text::{ChatTemplate, Special, Tokenizer};
 
 /// Longest sequence it serves.
@@ -36,7 +36,7 @@ impl InstantLoader {
         Ok((Self { path, pace, produced: Arc::clone(&produced) }, produced))
     }
 
-    fn load_model(&self) -> Result<LoadedModel> {
+    fn load_model(&self) -> Result<ModelParts> {
         let gguf = Gguf::open(&self.path)?;
         let tokenizer = Arc::new(Tokenizer::from_gguf(&gguf)?);
         let word = *tokenizer.encode(WORD, Special::Plain).first().context("the vocabulary has no words")?;
@@ -51,7 +51,7 @@ impl InstantLoader {
         };
         let produced = Arc::clone(&self.produced);
         let backend = InstantBackend { info, word, pace: self.pace, next: Instant::now(), produced };
-        Ok(LoadedModel {
+        Ok(ModelParts {
             // Its tokens come one by one, at the rate asked for: nothing is drafted.
             engine: Engine::start(Box::new(backend), EngineOptions { draft_max: 0, ..EngineOptions::default() })?,
             template: ChatTemplate::new(tokenizer.vocabulary()),
@@ -77,7 +77,7 @@ impl Loader for InstantLoader {
         }]
     }
 
-    fn load(&self, _name: &str) -> Result<LoadedModel, String> {
+    fn load(&self, _name: &str) -> Result<ModelParts, String> {
         self.load_model().map_err(|error| format!("{error:#}"))
     }
 }

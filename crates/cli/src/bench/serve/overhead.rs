@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use server::guard::Limits;
-use server::store::StoreOptions;
-use server::{PoolLimits, Server, ServerOptions};
+use server::sessions::store::StoreOptions;
+use server::{ModelLimits, Server, ServerOptions};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -40,7 +40,7 @@ impl Local {
             keys: None,
             origins: Vec::new(),
             limits: Limits::default(),
-            pool: PoolLimits::default(),
+            model_limits: ModelLimits::default(),
             store: StoreOptions { path: Some(state.path().join("responses.sqlite")), ..StoreOptions::default() },
         };
         let runtime = Builder::new_multi_thread().thread_name(SERVER).enable_all().build()?;

@@ -1,0 +1,45 @@
+//! `GET /status`: what every loaded model is doing, in one small page of JSON for people and scripts.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use crate::endpoints::body;
+use crate::generation::drafts;
+use crate::models::LoadedModel;
+use crate::shared::Shared;
+
+/// `GET /status`.
+pub async fn show(State(shared): State<Arc<Shared>>) -> Response {
+    let models: Vec<Value> = shared.models.loaded().iter().map(|loaded| model(loaded)).collect();
+    body::json(&json!({
+        "flint": env!("CARGO_PKG_VERSION"),
+        "uptime_s": shared.since.elapsed().as_secs(),
+        "models": models,
+    }))
+}
+
+fn model(loaded: &LoadedModel) -> Value {
+    let stats = loaded.engine.stats();
+    let lanes = |counts: [usize; 2]| json!({"interactive": counts[0], "background": counts[1]});
+    let total = stats.drafts.total();
+    json!({
+        "name": loaded.name,
+        "served_model": loaded.facts.served_model,
+        "context": loaded.facts.context,
+        "running": lanes(stats.running),
+        "queued": lanes(stats.queued),
+        "kv_blocks": {"used": stats.blocks.used, "cached": stats.blocks.cached, "free": stats.blocks.free},
+        "steps": stats.steps,
+        "prompt_tokens": stats.prompt_tokens,
+        "cached_tokens": stats.cached_tokens,
+        "generated_tokens": stats.generated_tokens,
+        "drafting": {
+            "drafted_tokens": total.tokens,
+            "accepted_tokens": total.accepted,
+            "drafters": drafts::figures(&stats.drafts),
+        },
+    })
+}
