@@ -281,10 +281,10 @@ impl Run {
         if place.is_some() {
             self.emitter.response.status = Status::Queued;
         }
-        self.set_place(place);
+        self.set_queue_position(place);
         let created = self.emitter.status(|response| EventKind::Created { response });
         self.events.push_back(created);
-        self.tell_place(place);
+        self.tell_queue_position(place);
     }
 
     /// Says that it still lives, and where in the queue.
@@ -293,11 +293,11 @@ impl Run {
             return;
         }
         let place = self.generation.as_ref().and_then(Generation::place).filter(|_| !self.started);
-        self.set_place(place);
-        self.tell_place(place);
+        self.set_queue_position(place);
+        self.tell_queue_position(place);
     }
 
-    fn tell_place(&mut self, place: Option<usize>) {
+    fn tell_queue_position(&mut self, place: Option<usize>) {
         let event = match place {
             Some(_) => self.emitter.status(|response| EventKind::Queued { response }),
             None => self.emitter.status(|response| EventKind::InProgress { response }),
@@ -305,7 +305,7 @@ impl Run {
         self.events.push_back(event);
     }
 
-    fn set_place(&mut self, place: Option<usize>) {
+    fn set_queue_position(&mut self, place: Option<usize>) {
         if let Some(flint) = &mut self.emitter.response.flint {
             flint.queue_position = place;
         }
@@ -330,7 +330,7 @@ impl Run {
 
     fn begin(&mut self, started: &Started) {
         self.started = true;
-        self.set_place(None);
+        self.set_queue_position(None);
         if let Some(flint) = &mut self.emitter.response.flint {
             flint.cache_miss = started.miss.map(facts::describe);
             flint.timings = Some(Timings { restored_tokens: started.restored_tokens, ..Timings::default() });
@@ -385,7 +385,7 @@ impl Run {
                 lock(&self.loaded.sessions).hold(&response.id, self.head, self.before.take(), &whole);
             }
         }
-        self.set_place(None);
+        self.set_queue_position(None);
         if status == Status::Completed {
             lock(&self.loaded.answer_tokens).remember(self.owner, self.emitter.shown(), &tokens);
         }
