@@ -1,4 +1,5 @@
-//! Going back between turns: what Flint left goes back, what anybody else changed since is shown and asked about.
+//! Going back between turns: what Flint left goes back, and what anybody else changed since stays and is shown. Where both
+//! changed the same lines they are asked.
 
 use std::path::PathBuf;
 
@@ -16,6 +17,18 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
     let Back { what, turn, plan } = back;
     let (mut ways, theirs, mut left) = (plan.ours, plan.theirs, plan.refused);
     let mut edits = Vec::new();
+    if !plan.merged.is_empty() {
+        for (way, (diff, lines)) in plan.merged.iter().zip(desk.history.show(&plan.merged).await) {
+            let edit = desk.next_edit();
+            desk.emit(Event::EditStarted { edit, path: way.path.clone() }).await;
+            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+            desk.notice(format!("{}: what was changed there since stays", way.path.display())).await;
+            edits.push((edit, way.path.clone(), lines));
+        }
+        ways.extend(plan.merged);
+        ways.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    let merged = edits.len();
     if !theirs.is_empty() {
         let paths: Vec<PathBuf> = theirs.iter().map(|way| way.path.clone()).collect();
         for (way, (diff, lines)) in theirs.iter().zip(desk.history.show(&theirs).await) {
@@ -32,14 +45,14 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
                  leaves these files as they are",
                 if what == "redo" { "/undo" } else { "/redo" }
             );
-            let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, ..)| *edit).collect(), paths };
+            let what = ApprovalAsk::Edits { edits: edits[merged..].iter().map(|(edit, ..)| *edit).collect(), paths };
             desk.ask(what, why).await
         };
         match decision {
             Decision::Yes | Decision::Always => ways.extend(theirs),
             Decision::No | Decision::Stop => {
                 let why = format!("changed since by somebody else; /{what} force takes it back too");
-                for (edit, path, _) in edits.drain(..) {
+                for (edit, path, _) in edits.drain(merged..) {
                     desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
                     left.push((path, why.clone()));
                 }

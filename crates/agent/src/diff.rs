@@ -4,10 +4,11 @@
 //! arrives. The lines themselves are compared by `similar`; only the unfinished case needs an algorithm of its own.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use similar::{Algorithm, DiffOp};
+use similar::{Algorithm, DiffOp, DiffTag};
 
 /// Lines shown around each change, as every tool does.
 const CONTEXT: usize = 3;
@@ -78,6 +79,33 @@ fn split(text: &str) -> Vec<&str> {
 pub(crate) fn compare(old: &[&str], new: &[&str]) -> Vec<DiffOp> {
     let deadline = Instant::now().checked_add(PATIENCE);
     similar::capture_diff_slices_deadline(Algorithm::Myers, old, new, deadline)
+}
+
+/// What differs: ranges of lines that go, and those that come in their place.
+pub(crate) fn hunks(old: &[&str], new: &[&str]) -> Vec<(Range<usize>, Range<usize>)> {
+    let mut hunks: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+    let (mut old_at, mut new_at) = (0, 0);
+    // The operations are in order and cover both sides; where an insertion says it stands in `old` may be off by what it was
+    // moved over.
+    for op in compare(old, new) {
+        let (gone, come) = match op.tag() {
+            DiffTag::Equal => {
+                old_at += op.old_range().len();
+                new_at += op.old_range().len();
+                continue;
+            }
+            DiffTag::Delete => (op.old_range().len(), 0),
+            DiffTag::Insert => (0, op.new_range().len()),
+            DiffTag::Replace => (op.old_range().len(), op.new_range().len()),
+        };
+        let (old_end, new_end) = (old_at + gone, new_at + come);
+        match hunks.last_mut().filter(|last| (last.0.end, last.1.end) == (old_at, new_at)) {
+            Some(last) => (last.0.end, last.1.end) = (old_end, new_end),
+            None => hunks.push((old_at..old_end, new_at..new_end)),
+        }
+        (old_at, new_at) = (old_end, new_end);
+    }
+    hunks
 }
 
 /// What turns some beginning of `old` into `new`: the beginning for which the fewest lines differ.
@@ -152,16 +180,14 @@ fn walk_back(furthest: &[Vec<usize>], end: usize, old: usize, new: usize) -> Vec
 fn merged(ops: &[DiffOp]) -> Vec<DiffOp> {
     let mut merged: Vec<DiffOp> = Vec::new();
     for op in ops {
-        let same = |last: &DiffOp| (last.tag() == similar::DiffTag::Equal) == (op.tag() == similar::DiffTag::Equal);
+        let same = |last: &DiffOp| (last.tag() == DiffTag::Equal) == (op.tag() == DiffTag::Equal);
         match merged.last_mut() {
             Some(last) if same(last) => {
                 let (old, new) = (last.old_range(), last.new_range());
                 let old_len = op.old_range().end - old.start;
                 let new_len = op.new_range().end - new.start;
                 *last = match op.tag() {
-                    similar::DiffTag::Equal => {
-                        DiffOp::Equal { old_index: old.start, new_index: new.start, len: old_len }
-                    }
+                    DiffTag::Equal => DiffOp::Equal { old_index: old.start, new_index: new.start, len: old_len },
                     _ => DiffOp::Replace { old_index: old.start, old_len, new_index: new.start, new_len },
                 };
             }
@@ -172,7 +198,7 @@ fn merged(ops: &[DiffOp]) -> Vec<DiffOp> {
 }
 
 fn count(ops: &[DiffOp]) -> (usize, usize) {
-    let changed = ops.iter().filter(|op| op.tag() != similar::DiffTag::Equal);
+    let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);
     changed.fold((0, 0), |(added, removed), op| (added + op.new_range().len(), removed + op.old_range().len()))
 }
 
@@ -191,7 +217,7 @@ fn render(ops: &[DiffOp], old: &[&str], new: &[&str]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "@@ -{old_range} +{new_range} @@");
         for op in &group {
-            if op.tag() == similar::DiffTag::Equal {
+            if op.tag() == DiffTag::Equal {
                 old[op.old_range()].iter().for_each(|line| push(&mut out, ' ', line));
             } else {
                 old[op.old_range()].iter().for_each(|line| push(&mut out, '-', line));

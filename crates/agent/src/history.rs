@@ -299,7 +299,7 @@ impl History {
     pub async fn preview(&self, turn: u32) -> Result<RewindPreview, String> {
         let turns_lost = self.turns_since(turn)?;
         let plan = self.plan_rewind(turn).await?.plan;
-        let ways: Vec<Way> = plan.ours.into_iter().chain(plan.theirs).collect();
+        let ways: Vec<Way> = plan.ours.into_iter().chain(plan.merged).chain(plan.theirs).collect();
         let lines = self.show(&ways).await;
         let files = ways.into_iter().zip(lines).map(|(way, (_, lines))| (way.path, lines)).collect();
         Ok(RewindPreview { turn, files, turns_lost })

@@ -1,4 +1,5 @@
-//! Going back, file by file: what Flint left is taken back, what anybody else has touched since is first shown.
+//! Going back, file by file: what Flint left is taken back; of a file that somebody else has touched since only what Flint
+//! wrote, and where that cannot be told apart they are asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, Metadata, Permissions};
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::objects::Hash;
 use super::step::{Done, MODE_UNKNOWN, Step, hash_of};
 use super::tree::{Entry, Kind};
-use super::{CheckpointError, Result, Store, TreeId};
+use super::{CheckpointError, Result, Store, TreeId, merge};
 use crate::edit::Fresh;
 
 /// Bytes of a file that are compared and shown as text; of larger ones only the name is shown.
@@ -38,6 +39,8 @@ pub struct Way {
 pub struct Plan {
     /// Stands as Flint left it.
     pub ours: Vec<Way>,
+    /// Was changed since by somebody else, elsewhere in the file: what Flint wrote goes, what they wrote stays.
+    pub merged: Vec<Way>,
     /// Was changed since by somebody else, so somebody must be asked.
     pub theirs: Vec<Way>,
     /// Cannot go back, and why.
@@ -47,7 +50,7 @@ pub struct Plan {
 impl Plan {
     /// Whether there is nothing to go back from.
     pub fn is_empty(&self) -> bool {
-        self.ours.is_empty() && self.theirs.is_empty() && self.refused.is_empty()
+        self.ours.is_empty() && self.merged.is_empty() && self.theirs.is_empty() && self.refused.is_empty()
     }
 }
 
@@ -55,10 +58,17 @@ impl Plan {
 struct Chain {
     /// Before the first of them.
     first: Option<Entry>,
-    /// What Flint left there, after each.
-    left: Vec<Option<Entry>>,
+    /// What stood there before each, and what Flint left there.
+    steps: Vec<(Option<Entry>, Option<Entry>)>,
     /// Somebody else changed it in between, or nobody knows who changed it.
     foreign: bool,
+}
+
+impl Chain {
+    /// What Flint left there, after each step.
+    fn left(&self) -> impl Iterator<Item = &Option<Entry>> {
+        self.steps.iter().map(|(_, after)| after)
+    }
 }
 
 impl Store {
@@ -83,16 +93,17 @@ impl Store {
                 let (before, after) = (step.before.get(&path).cloned(), step.after.get(&path).cloned());
                 let chain = chains.entry(path).or_insert_with(|| Chain {
                     first: before.clone(),
-                    left: Vec::new(),
+                    steps: Vec::new(),
                     foreign: false,
                 });
                 let seen = |entry: &Option<Entry>| same(entry.as_ref(), before.as_ref());
-                chain.foreign |= !known || !(seen(&chain.first) || chain.left.iter().any(seen));
-                chain.left.push(after);
+                chain.foreign |= !known || !(seen(&chain.first) || chain.left().any(seen));
+                chain.steps.push((before, after));
             }
         }
         let root = std::fs::canonicalize(root).map_err(CheckpointError::io(root))?;
         let mut plan = Plan::default();
+        let mut theirs = Vec::new();
         tidy(&root, chains.keys());
         for (path, chain) in chains {
             let found = match look(&root, &path, self.limits.file_bytes) {
@@ -106,9 +117,32 @@ impl Store {
             if same(present.as_ref(), chain.first.as_ref()) {
                 continue;
             }
+            let steps = chain.steps.clone();
             decide(&mut plan, path, present, chain);
+            if let Some(way) = plan.theirs.pop() {
+                match self.merged(&root, &way, &steps) {
+                    Some(target) if same(way.present.as_ref(), Some(&target)) => {}
+                    Some(target) => plan.merged.push(Way { target: Some(target), ..way }),
+                    None => theirs.push(way),
+                }
+            }
         }
+        plan.theirs = theirs;
         Ok(plan)
+    }
+
+    /// A file without what the steps wrote and with what somebody wrote since, where that can be told apart. Its contents are
+    /// kept.
+    fn merged(&self, root: &Path, way: &Way, steps: &[(Option<Entry>, Option<Entry>)]) -> Option<Entry> {
+        let Some(Entry { kind: Kind::File { .. }, mode }) = way.present else { return None };
+        let short = |bytes: Vec<u8>| String::from_utf8(bytes).ok().filter(|text| text.len() <= SHOWN_BYTES_MAX);
+        let kept = |entry: &Option<Entry>| short(self.objects.get(&hash_of(entry.as_ref())?, &way.path).ok()?);
+        let mut text = short(boundary::file::read(&root.join(&way.path), self.limits.file_bytes).ok()?)?;
+        for (before, after) in steps.iter().rev() {
+            text = merge::three_way(&kept(after)?, &text, &kept(before)?)?;
+        }
+        let hash = self.objects.put(text.as_bytes(), true).ok()?;
+        Some(Entry { kind: Kind::File { hash, size: text.len() as u64 }, mode })
     }
 
     /// What going back would do to one path, as a diff from what is there now.
@@ -200,8 +234,8 @@ fn tidy<'a>(root: &Path, paths: impl Iterator<Item = &'a PathBuf>) {
 /// Whether a path goes back by itself, after a question, or not at all.
 fn decide(plan: &mut Plan, path: PathBuf, present: Option<Entry>, chain: Chain) {
     let is_folder = |entry: &Option<Entry>| entry.as_ref().is_some_and(|entry| entry.kind == Kind::Folder);
-    let touches_folder = is_folder(&chain.first) || chain.left.iter().any(is_folder);
-    let mut target = chain.first;
+    let touches_folder = is_folder(&chain.first) || chain.left().any(is_folder);
+    let mut target = chain.first.clone();
     if is_folder(&present) || touches_folder {
         let replaced = present.is_some() && !is_folder(&present) && is_folder(&target);
         match (is_folder(&present), &target) {
@@ -215,11 +249,11 @@ fn decide(plan: &mut Plan, path: PathBuf, present: Option<Entry>, chain: Chain) 
         return;
     }
     let stands = |left: &Option<Entry>| same(left.as_ref(), present.as_ref());
-    let mut ours = chain.left.iter().any(stands);
+    let mut ours = chain.left().any(stands);
     if !ours && let (Some(now), Some(then)) = (&present, &mut target) {
         // The text is Flint's and somebody changed the mode: the text goes back and the mode stays.
         let only_mode = |left: &Entry| left.kind == now.kind && left.mode == then.mode;
-        if now.kind != then.kind && chain.left.iter().flatten().any(only_mode) {
+        if now.kind != then.kind && chain.left().flatten().any(only_mode) {
             ours = true;
             then.mode = now.mode;
         }

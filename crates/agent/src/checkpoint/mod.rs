@@ -12,6 +12,7 @@
 
 mod back;
 mod cache;
+mod merge;
 mod objects;
 mod prune;
 mod restore;

@@ -151,7 +151,7 @@ impl Store {
             let Some(record) = TreeId::parse(&tree.name).and_then(|id| self.record(&id).ok()) else { continue };
             if record.starts_with(STEP_HEAD) {
                 let step = Step::parse(&record).unwrap_or_default();
-                needed.extend(step.contents().iter().map(Hash::to_string));
+                needed.extend(step.all_contents().iter().map(Hash::to_string));
                 continue;
             }
             let line = record.split(|byte| *byte == b'\n').nth(1).and_then(|line| std::str::from_utf8(line).ok());

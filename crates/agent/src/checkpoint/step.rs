@@ -25,6 +25,9 @@ pub(super) const STEP_HEAD: &[u8] = b"flint step 1\n";
 pub struct Step {
     pub(crate) before: BTreeMap<PathBuf, Entry>,
     pub(crate) after: BTreeMap<PathBuf, Entry>,
+    /// Contents of files afterwards, to be kept beside the record: with them a file that somebody changes later can be
+    /// merged. What is not here, as of a step that was read back, is kept already or unknown.
+    pub(crate) written: Vec<Vec<u8>>,
 }
 
 /// Something that was done, as a session remembers it.
@@ -45,7 +48,7 @@ impl Step {
     /// The way back.
     #[must_use]
     pub fn reversed(self) -> Self {
-        Self { before: self.after, after: self.before }
+        Self { before: self.after, after: self.before, written: Vec::new() }
     }
 
     fn record(&self) -> Vec<u8> {
@@ -86,6 +89,11 @@ impl Step {
         Some(step)
     }
 
+    /// All contents that going back can use.
+    pub(super) fn all_contents(&self) -> BTreeSet<Hash> {
+        self.before.values().chain(self.after.values()).filter_map(|entry| hash_of(Some(entry))).collect()
+    }
+
     /// The contents that going back needs.
     pub(super) fn contents(&self) -> BTreeSet<Hash> {
         self.before.values().filter_map(|entry| hash_of(Some(entry))).collect()
@@ -116,6 +124,9 @@ impl Store {
             if self.objects.put(&bytes, false)? != hash {
                 return Err(CheckpointError::Changed { path: path.clone() });
             }
+        }
+        for bytes in &step.written {
+            self.objects.put(bytes, false)?;
         }
         self.objects.sync(&step.contents())?;
         let record = step.record();

@@ -337,3 +337,51 @@ proptest! {
         prop_assert_eq!(one == two, before == after);
     }
 }
+
+/// A step that Flint made, with the file written as it says.
+fn edit(store: &Store, root: &Path, path: &str, old: &str, new: &str) -> Done {
+    let entry = |text: &str| {
+        let kind = Kind::File { hash: Hash::of(text.as_bytes()), size: text.len() as u64 };
+        Entry { kind, mode: MODE_UNKNOWN }
+    };
+    let mut step = Step::default();
+    step.before.insert(path.into(), entry(old));
+    step.after.insert(path.into(), entry(new));
+    step.written.push(new.as_bytes().to_vec());
+    let id = store.keep(root, &step).unwrap();
+    write(root, path, new);
+    Done::Edit(id)
+}
+
+#[test]
+fn what_was_changed_since_stays_when_flints_lines_go() {
+    let (folder, _state, store) = folders();
+    let root = folder.path();
+    let lines = |changes: &[(usize, &str)]| {
+        let line = |at: usize| changes.iter().find(|(line, _)| *line == at).map_or("kept", |(_, text)| text);
+        (1..=12).map(|at| format!("{at} {}\n", line(at))).collect::<String>()
+    };
+    let read = || fs::read_to_string(root.join("a")).unwrap();
+    write(root, "a", &lines(&[]));
+    let first = edit(&store, root, "a", &lines(&[]), &lines(&[(2, "flint")]));
+    let second = edit(&store, root, "a", &lines(&[(2, "flint")]), &lines(&[(2, "flint"), (9, "flint too")]));
+    write(root, "a", &lines(&[(2, "flint"), (6, "mine"), (9, "flint too")]));
+    let plan = store.plan_back(root, std::slice::from_ref(&second)).unwrap();
+    assert_eq!((plan.ours.len(), plan.merged.len(), plan.theirs.len()), (0, 1, 0));
+    let (diff, _) = store.show(root, &plan.merged[0]);
+    assert!(diff.contains("-9 flint too\n+9 kept\n"), "{diff}");
+    let step = store.keep_present(root, &plan.merged).unwrap();
+    assert_eq!(store.go(root, &plan.merged).unwrap().paths, [Path::new("a")]);
+    assert_eq!(read(), lines(&[(2, "flint"), (6, "mine")]));
+    // Redo brings both again.
+    store.go(root, &store.plan_forth(root, &step).unwrap().ours).unwrap();
+    assert_eq!(read(), lines(&[(2, "flint"), (6, "mine"), (9, "flint too")]));
+    // Both steps go from under what was written between and after.
+    let plan = store.plan_back(root, &[first.clone(), second.clone()]).unwrap();
+    store.go(root, &plan.merged).unwrap();
+    assert_eq!(read(), lines(&[(6, "mine")]));
+    // The same lines: somebody has to say.
+    write(root, "a", &lines(&[(2, "flint and me")]));
+    let plan = store.plan_back(root, &[first]).unwrap();
+    assert_eq!((plan.ours.len(), plan.merged.len(), plan.theirs.len()), (0, 0, 1));
+}

@@ -162,6 +162,7 @@ impl Batch {
                     }
                 }
                 step.after.insert(path, Entry { kind, mode: mode.unwrap_or(MODE_UNKNOWN) });
+                step.written.push(bytes);
             }
         }
         Ok(step)

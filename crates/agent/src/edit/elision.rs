@@ -80,7 +80,7 @@ struct Gap {
 /// What differs, cut where a changed line can be told.
 fn gaps(old: &[&str], new: &[&str]) -> Vec<Gap> {
     let mut gaps = Vec::new();
-    for (gone, come) in hunks(old, new) {
+    for (gone, come) in crate::diff::hunks(old, new) {
         let mut gap = Gap::default();
         let mut from = gone.start;
         for at in come {
@@ -98,21 +98,6 @@ fn gaps(old: &[&str], new: &[&str]) -> Vec<Gap> {
         gaps.push(gap);
     }
     gaps
-}
-
-/// What differs: ranges of lines that go, and those that come in their place.
-pub(super) fn hunks(old: &[&str], new: &[&str]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
-    let mut hunks: Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> = Vec::new();
-    for op in crate::diff::compare(old, new).iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
-        let (gone, come) = (op.old_range(), op.new_range());
-        match hunks.last_mut() {
-            Some(last) if last.0.end == gone.start && last.1.end == come.start => {
-                (last.0.end, last.1.end) = (gone.end, come.end);
-            }
-            _ => hunks.push((gone, come)),
-        }
-    }
-    hunks
 }
 
 /// What a line is.

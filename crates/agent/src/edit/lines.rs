@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use super::elision;
-
 /// Lines that are at least so alike are one line that changed; from 0 to 1.
 const ALIKE: f64 = 0.6;
 
@@ -56,7 +54,7 @@ pub(super) fn merge(
     let old_keys: Vec<&str> = old.iter().map(|(_, line)| line.trim()).collect();
     let new_keys: Vec<&str> = solid.iter().map(|at| new[*at].trim()).collect();
     let mut pieces: Vec<Piece> = Vec::new();
-    for (gone, come) in elision::hunks(&old_keys, &new_keys) {
+    for (gone, come) in crate::diff::hunks(&old_keys, &new_keys) {
         let flanked = gone.start > 0 && gone.end < old.len() && come.start > 0 && come.end < solid.len();
         let headings = gone.clone().any(|at| reading.is_heading(old_keys[at]));
         let notes = reading != Reading::Members && come.clone().all(|at| reading.is_note(new_keys[at]));
