@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// Files looked at in one walk; the rest is left out and the caller is told.
-const FILES_MAX: usize = 5_000;
+const FILES_MAX: usize = 20_000;
 
 /// Bytes of one file that is read for search; larger ones are data.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -100,6 +100,16 @@ pub fn inside(root: &Path, written: &str) -> Option<PathBuf> {
         }
     }
     (!parts.is_empty()).then(|| parts.iter().collect())
+}
+
+/// Whether a word is the name of a file: a stem and a short ending that begins with a letter.
+pub fn is_name(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or_default();
+    name.rsplit_once('.').is_some_and(|(stem, ending)| {
+        !stem.is_empty()
+            && (1..=8).contains(&ending.len())
+            && ending.starts_with(|letter: char| letter.is_ascii_alphabetic())
+    })
 }
 
 /// The name of a file's language, for the fence around it.

@@ -31,6 +31,9 @@ const EXCERPT_ITEM_LINES: usize = 200;
 /// Mentions in one prompt; more are left out by name.
 const MENTIONS_MAX: usize = 16;
 
+/// Files named where several could be meant.
+const NAMED_MAX: usize = 8;
+
 /// What the model was shown of each file, by hash.
 pub type Seen = HashMap<PathBuf, u64>;
 
@@ -56,6 +59,8 @@ pub struct Gathered {
     pub map: Option<String>,
     /// What the person should know, such as a mention that names nothing.
     pub notices: Vec<String>,
+    /// What a name in the message could mean, where that is several files.
+    pub unclear: Vec<String>,
     /// Which lines of the files are shown, where that is known.
     pub parts: Vec<FileRead>,
 }
@@ -79,7 +84,7 @@ impl Gathered {
 /// Collects what goes with a task.
 pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
     let mut gathered = Gathered::default();
-    let mut paths = mentioned(root, prompt, &mut gathered.notices);
+    let mut paths = mentioned(root, prompt, &mut gathered);
     for path in &prompt.pinned {
         if !paths.contains(path) {
             paths.push(path.clone());
@@ -124,8 +129,10 @@ pub fn hash(text: &str) -> u64 {
 }
 
 /// The files a prompt names: by `@path`, or by a word that is the path of a file.
-fn mentioned(root: &Path, prompt: &Prompt, notices: &mut Vec<String>) -> Vec<PathBuf> {
+fn mentioned(root: &Path, prompt: &Prompt, gathered: &mut Gathered) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
+    let mut walked: Option<files::Walk> = None;
+    let notices = &mut gathered.notices;
     for word in prompt.text.split_whitespace() {
         let word = word.trim_matches(|letter: char| "\"'`()[]{}<>,;:!?*".contains(letter));
         let (name, explicit) = match word.strip_prefix('@') {
@@ -134,10 +141,23 @@ fn mentioned(root: &Path, prompt: &Prompt, notices: &mut Vec<String>) -> Vec<Pat
         };
         let name = name.trim_end_matches('.');
         let name = name.split_once(':').map_or(name, |(name, _)| name);
-        if !explicit && !name.contains(['.', '/']) {
+        if !explicit && !name.contains(['.', '/']) && !is_document(name) {
             continue;
         }
         let path = files::inside(root, name).filter(|path| root.join(path).is_file());
+        let path = path.or_else(|| {
+            let found = walked.get_or_insert_with(|| files::walk(root));
+            match &by_end(found, name)[..] {
+                [one] => Some(one.clone()),
+                [] => None,
+                several => {
+                    let named: Vec<String> =
+                        several.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+                    gathered.unclear.push(format!("{name} could be {}; say which", named.join(" or ")));
+                    None
+                }
+            }
+        });
         match path {
             Some(path) if paths.contains(&path) => {}
             Some(_) if paths.len() == MENTIONS_MAX => {
@@ -152,6 +172,26 @@ fn mentioned(root: &Path, prompt: &Prompt, notices: &mut Vec<String>) -> Vec<Pat
         }
     }
     paths
+}
+
+/// Names that people write without their ending.
+fn is_document(name: &str) -> bool {
+    name.len() > 5 && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
+}
+
+/// The files that a name may mean which is not the path of one: those whose paths end with it, or one beside the root
+/// where that is a document such as the README.
+fn by_end(found: &files::Walk, name: &str) -> Vec<PathBuf> {
+    let document = is_document(name);
+    let fits = |path: &Path| match document {
+        true => path.file_stem().is_some_and(|stem| stem == name),
+        false => files::is_name(name) && path.ends_with(name),
+    };
+    let fitting: Vec<PathBuf> = found.files.iter().map(|(path, _)| path).filter(|path| fits(path)).cloned().collect();
+    match fitting.iter().filter(|path| path.components().count() == 1).collect::<Vec<_>>()[..] {
+        [top] if document => vec![top.clone()],
+        _ => fitting,
+    }
 }
 
 /// What to show when nothing is named: everything where that is little, else what a search finds, and a map.

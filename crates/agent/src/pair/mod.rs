@@ -4,6 +4,8 @@
 //! answer that does not apply is asked for once more with the reason; fresh samples beat long repair chains, and making
 //! those is `candidates`' work. No command is run.
 
+mod apply;
+mod direct;
 mod doubt;
 mod draft;
 mod parser;
@@ -13,8 +15,6 @@ mod reply;
 mod request;
 mod sample;
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 pub use draft::{Block, Draft};
@@ -22,16 +22,14 @@ pub use parser::{Head, Parser, Part};
 pub use prompt::{Task, message};
 pub use sample::Question;
 
-use crate::approval;
 use crate::check;
-use crate::command::{Decision, Prompt};
+use crate::command::Prompt;
 use crate::context::{self, Gathered, Shown};
 use crate::desk::Desk;
-use crate::edit::{Batch, Change, ChangeKind};
-use crate::event::{ApprovalAsk, Event, Outcome};
+use crate::event::{Event, Outcome};
 use crate::intent::Intent;
 use crate::turn::{End, Reply, Step};
-use place::Placed;
+use apply::{apply, write};
 
 /// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
 const OUTPUT_TOKENS_MIN: usize = 2_048;
@@ -55,12 +53,18 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
 
 /// A turn that changes files.
 async fn change(desk: &mut Desk, prompt: &Prompt) -> Outcome {
+    if let Some(outcome) = direct::turn(desk, prompt).await {
+        return outcome;
+    }
     let mut prompt = prompt.clone();
     if prompt.failing.is_none() && Task::of(&prompt.text).repair {
         prompt.failing = check::before_turn(desk).await;
     }
     let prompt = &prompt;
     let gathered = gather(desk, prompt).await;
+    if let Some(why) = gathered.unclear.first().cloned() {
+        return Outcome::Failed { why };
+    }
     let files: Vec<Shown> = gathered.files().cloned().collect();
     let mut settings = settings(desk, &files);
     let begins = desk.conversation.items().len();
@@ -202,150 +206,6 @@ fn settings(desk: &Desk, files: &[Shown]) -> Value {
         settings["prediction"] = json!({"type": "content", "content": file.text});
     }
     settings
-}
-
-/// Writes every change of the answer, or none.
-async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
-    if draft.blocks.is_empty() {
-        return Ok(());
-    }
-    let placed = match placed(draft) {
-        Ok(placed) => placed,
-        Err((block, path, failed)) => {
-            let edit = draft.blocks.get(block).and_then(|block| block.edit);
-            if let (Some(edit), Some(path)) = (edit, path) {
-                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
-            }
-            return Err(failed);
-        }
-    };
-    for left in &placed.left {
-        desk.notice(format!("not placed: {}: {}", left.what, left.why)).await;
-    }
-    let changes = changes(&placed);
-    let edits = edits(desk, draft, &placed).await;
-    let failed = match nothing_to_write(draft, &placed, &changes) {
-        Some(failed) => Some(failed),
-        None => permitted(desk, &edits).await.err().map(NotApplied::Refused),
-    };
-    if let Some(failed) = failed {
-        for (edit, path) in edits {
-            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
-        }
-        return Err(failed);
-    }
-    if edits.is_empty() {
-        return Ok(());
-    }
-    desk.history.ready().await;
-    let journal = desk.history.journal();
-    let resolved = Batch::resolve(&desk.root(), &changes);
-    let written = match resolved.and_then(|batch| batch.write(|step| journal.edit(step))) {
-        Ok(written) => written,
-        Err(error) => {
-            for (edit, path) in edits {
-                desk.emit(Event::EditFailed { edit, path, why: error.to_string() }).await;
-            }
-            return Err(NotApplied::Refused(error.to_string()));
-        }
-    };
-    for (edit, path) in edits {
-        let lines = written.iter().find(|file| file.path == path).map_or((0, 0), crate::edit::Written::lines);
-        desk.emit(Event::EditApplied { edit, path, lines }).await;
-    }
-    desk.history.edited(&written);
-    desk.written = written;
-    Ok(())
-}
-
-/// Where the blocks of an answer go. The error has the number of the block and its file.
-fn placed(draft: &Draft) -> Result<Placed, (usize, Option<PathBuf>, NotApplied)> {
-    let cut = draft.blocks.iter().position(|block| !block.whole && block.path.is_some());
-    if let Some((number, path)) = cut.and_then(|number| Some((number, draft.blocks[number].path.clone()?))) {
-        let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
-        return Err((number, Some(path), NotApplied::Refused(why)));
-    }
-    let blocks: Vec<(&Head, &str)> = draft.blocks.iter().map(|block| (&block.head, block.text.as_str())).collect();
-    place::all(&blocks, &draft.around())
-        .map_err(|refused| (refused.block, refused.path, NotApplied::Unclear(refused.why.to_string())))
-}
-
-/// What is written.
-fn changes(placed: &Placed) -> Vec<Change> {
-    let change = |(path, text): &(PathBuf, String)| Change {
-        path: path.clone(),
-        kind: ChangeKind::WholeFile { text: text.clone() },
-    };
-    placed.files.iter().map(change).collect()
-}
-
-/// The edits the person knows of, and those that a block turned out to make beside: one for each file.
-async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, PathBuf)> {
-    let mut edits: Vec<(u64, PathBuf)> = Vec::new();
-    for block in &draft.blocks {
-        let Some((edit, path)) = block.edit.zip(block.path.clone()) else { continue };
-        if placed.files.iter().any(|(placed, _)| *placed == path) {
-            edits.push((edit, path));
-        } else {
-            let why = "what the answer shows belongs to another file, or stands there already".to_owned();
-            desk.emit(Event::EditFailed { edit, path, why }).await;
-        }
-    }
-    for (path, text) in &placed.files {
-        if edits.iter().any(|(_, known)| known == path) {
-            continue;
-        }
-        let edit = desk.next_edit();
-        let old = place::current(path, &draft.around()).unwrap_or_default();
-        let (diff, lines) = (crate::diff::unified(&old, text), crate::diff::lines(&old, text));
-        desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
-        desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
-        edits.push((edit, path.clone()));
-    }
-    edits
-}
-
-/// Why nothing is to be written, where code came that was placed nowhere or changes nothing.
-fn nothing_to_write(draft: &Draft, placed: &Placed, changes: &[Change]) -> Option<NotApplied> {
-    if !placed.files.is_empty() {
-        return unchanged(draft, changes);
-    }
-    let left = placed.left.first()?;
-    Some(NotApplied::Unclear(format!("{}: {}", left.what, left.why)))
-}
-
-/// Whether every file would stay as it is.
-fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
-    let around = draft.around();
-    let stays = |change: &Change| match &change.kind {
-        ChangeKind::WholeFile { text } => place::current(&change.path, &around).as_ref() == Some(text),
-        _ => false,
-    };
-    if !changes.iter().all(stays) {
-        return None;
-    }
-    let blocks = draft.blocks.iter().filter_map(|block| Some((block.path.as_ref()?, &block.text)));
-    let items = blocks.flat_map(|(path, text)| context::definitions(path, text));
-    let names: Vec<String> = items.filter(|item| item.parents.is_empty()).map(|item| item.name).collect();
-    Some(NotApplied::Unchanged { names })
-}
-
-/// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
-async fn permitted(desk: &mut Desk, edits: &[(u64, PathBuf)]) -> Result<(), String> {
-    let policy = desk.sandbox_policy();
-    let paths: Vec<PathBuf> = edits.iter().map(|(_, path)| path.clone()).collect();
-    let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
-    let why = match (refused, desk.config().approval_policy) {
-        (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
-        (None, _) => return Ok(()),
-        (Some(why), approval::Policy::Never) => return Err(why),
-        (Some(why), _) => why,
-    };
-    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, _)| *edit).collect(), paths };
-    match desk.ask(what, why).await {
-        Decision::Yes | Decision::Always => Ok(()),
-        Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
-    }
 }
 
 /// The person stopped the answer: nothing is written, and every change says so.

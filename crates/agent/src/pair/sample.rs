@@ -11,10 +11,11 @@ use api::responses::{OutputItem, Usage};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+use super::apply::{changes, nothing_to_write, placed};
 use super::doubt::{self, departures};
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
-use super::{FRESH_TRIES, NotApplied, Task, anew, changes, gather, message, nothing_to_write, place, placed, settings};
+use super::{FRESH_TRIES, NotApplied, Task, anew, gather, message, place, settings};
 use crate::candidates::{Author, Sampling, Taken, Way, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};

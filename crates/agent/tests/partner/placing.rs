@@ -79,3 +79,110 @@ async fn code_is_no_readme() {
     assert_eq!(world.read("README.md"), "# Task\n\nA list of tasks.\n");
     assert_eq!((world.read("src/store.ts").as_str(), world.read("src/b.ts").as_str()), (STORE, files[2].1));
 }
+
+#[tokio::test]
+async fn a_rename_needs_no_model() {
+    let files = [
+        ("shop/__init__.py", ""),
+        ("shop/pricing.py", "def discount(a):\n    return a\n"),
+        ("shop/orders.py", "from shop.pricing import discount\n\nx = discount(1)\n"),
+        ("README.md", "`discount` it.\n"),
+    ];
+    let world = world(&files, []).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Rename the function discount to rebate everywhere.").await, Outcome::Done);
+    assert!(world.script.requests().is_empty(), "nothing is asked");
+    assert_eq!(world.read("shop/pricing.py"), "def rebate(a):\n    return a\n");
+    assert_eq!(world.read("shop/orders.py"), "from shop.pricing import rebate\n\nx = rebate(1)\n");
+    assert_eq!(world.read("README.md"), files[3].1);
+    let said: String = talk
+        .seen
+        .iter()
+        .filter_map(|event| match event {
+            Event::Text { delta } => Some(delta.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(
+        said.contains("Renamed `discount` to `rebate`: 3 places in 2 files.") && said.contains("README.md:1"),
+        "{said}"
+    );
+    assert_eq!(talk.ask("Rename shop/pricing.py to rates.py").await, Outcome::Done);
+    assert_eq!(world.read("shop/orders.py"), "from shop.rates import rebate\n\nx = rebate(1)\n");
+    assert!(!world.root().join("shop/pricing.py").exists() && world.root().join("shop/rates.py").exists());
+    assert_eq!(talk.ask("Delete shop/rates.py.").await, Outcome::Done);
+    assert!(!world.root().join("shop/rates.py").exists());
+    talk.say(Command::Undo { force: false }).await;
+    talk.until(|event| matches!(event, Event::Restored { .. })).await;
+    assert_eq!(world.read("shop/rates.py"), "def rebate(a):\n    return a\n");
+}
+
+#[tokio::test]
+async fn a_name_of_two_classes_is_asked_about() {
+    let world = world(&[("shop/catalog.py", CATALOG), ("shop/cart.py", CART)], []).await;
+    let mut talk = world.start();
+    let Outcome::Failed { why } = talk.ask("Rename add to put.").await else { panic!("it cannot be known") };
+    assert!(why.contains("shop/cart.py:12 (`Cart.add`), shop/catalog.py:20 (`Catalog.add`)"), "{why}");
+    assert_eq!(world.read("shop/cart.py"), CART);
+}
+
+#[tokio::test]
+async fn in_an_empty_folder_a_file_is_made() {
+    let answer = "Here it is:\n\n```python\nfor number in range(1, 16):\n    print(number)\n\n\ndef fizz(number):\n    return number\n```\n";
+    let world = world(&[], [Say::all(answer), Say::all("```markdown\n# Fizz\n\nIt counts.\n```\n")]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Write a Python program fizz.py that counts to 15.").await, Outcome::Done);
+    assert!(world.read("fizz.py").starts_with("for number in range(1, 16):\n"));
+    assert_eq!(talk.ask("Add a README.md that says what it does.").await, Outcome::Done);
+    assert_eq!(world.read("README.md"), "# Fizz\n\nIt counts.\n");
+}
+
+#[tokio::test]
+async fn what_goes_and_is_used_is_told() {
+    let answer = "```python\nclass Keep:\n    pass\n```\n";
+    let files =
+        [("a.py", "class Keep:\n    pass\n\n\ndef old():\n    return 1\n"), ("b.py", "from a import old\n\nold()\n")];
+    let world = world(&files, [Say::all(answer)]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Remove the function old from a.py.").await, Outcome::Done);
+    assert_eq!(world.read("a.py"), "class Keep:\n    pass\n");
+    assert!(talk.notices().contains("`old` is gone from a.py and is still used: b.py:1, b.py:3"), "{}", talk.notices());
+}
+
+#[tokio::test]
+async fn undo_keeps_what_the_person_wrote_since() {
+    let old = "def first():\n    return 1\n\n\ndef last():\n    return 2\n";
+    let world = world(&[("a.py", old)], [Say::all("```python\ndef last():\n    return 3\n```\n")]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Return 3 from last.").await, Outcome::Done);
+    world.write("a.py", &world.read("a.py").replace("return 1", "return 100"));
+    talk.say(Command::Undo { force: false }).await;
+    talk.until(|event| matches!(event, Event::Restored { .. })).await;
+    assert_eq!(world.read("a.py"), old.replace("return 1", "return 100"));
+    assert!(talk.notices().contains("a.py: what was changed there since stays"), "{}", talk.notices());
+    assert_eq!(talk.count(|event| matches!(event, Event::ApprovalAsked(_))), 0);
+}
+
+#[tokio::test]
+async fn among_ten_thousand_files_the_right_one_or_a_question() {
+    let answer = "```markdown\n# Flint\n```\n";
+    let world = world(&[("README.md", "# Flimt\n\nReal-time coding.\n")], [Say::all(answer)]).await;
+    for number in 0..10_000 {
+        let folder = format!("part{}", number % 100);
+        world.write(&format!("{folder}/m{number}.py"), &format!("def f{number}(title):\n    return title\n"));
+    }
+    for folder in ["part0", "part99"] {
+        world.write(&format!("{folder}/README.md"), "# Flimt\n");
+        world.write(&format!("{folder}/pricing.py"), "def tax(net):\n    return net\n");
+    }
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Fix the typo in the README title.").await, Outcome::Done);
+    assert_eq!(world.read("README.md"), "# Flint\n\nReal-time coding.\n");
+    assert_eq!(
+        (world.read("part0/README.md").as_str(), world.read("part99/README.md").as_str()),
+        ("# Flimt\n", "# Flimt\n")
+    );
+    let Outcome::Failed { why } = talk.ask("Round the tax in pricing.py.").await else { panic!("it cannot be known") };
+    assert_eq!(why, "pricing.py could be part0/pricing.py or part99/pricing.py; say which");
+    assert_eq!(world.script.requests().len(), 1, "nothing is asked where the file is not known");
+}

@@ -1,0 +1,219 @@
+//! From an answer to the files: every block placed, all of it written or nothing, and what was not placed is told.
+
+use std::path::{Path, PathBuf};
+
+use super::NotApplied;
+use super::draft::Draft;
+use super::parser::Head;
+use super::place::{self, Placed};
+use crate::approval;
+use crate::command::Decision;
+use crate::context;
+use crate::desk::Desk;
+use crate::edit::{Batch, Change, ChangeKind};
+use crate::event::{ApprovalAsk, Event};
+use crate::facts::Project;
+
+/// Writes every change of the answer, or none.
+pub(super) async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
+    if draft.blocks.is_empty() {
+        return Ok(());
+    }
+    let placed = match placed(draft) {
+        Ok(placed) => placed,
+        Err((block, path, failed)) => {
+            let edit = draft.blocks.get(block).and_then(|block| block.edit);
+            if let (Some(edit), Some(path)) = (edit, path) {
+                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+            }
+            return Err(failed);
+        }
+    };
+    for left in &placed.left {
+        desk.notice(format!("not placed: {}: {}", left.what, left.why)).await;
+    }
+    let changes = changes(&placed);
+    let edits = edits(desk, draft, &placed).await;
+    if let Some(failed) = nothing_to_write(draft, &placed, &changes) {
+        for (edit, path) in edits {
+            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+        }
+        return Err(failed);
+    }
+    if edits.is_empty() {
+        return Ok(());
+    }
+    write(desk, &changes, edits).await?;
+    tell_of_uses(desk).await;
+    Ok(())
+}
+
+/// Writes changes, all or none. `edits` are those that the person knows of already.
+pub(super) async fn write(
+    desk: &mut Desk,
+    changes: &[Change],
+    mut edits: Vec<(u64, PathBuf)>,
+) -> Result<(), NotApplied> {
+    let batch = Batch::resolve(&desk.root(), changes).map_err(|error| NotApplied::Refused(error.to_string()));
+    let result = match batch {
+        Ok(batch) => {
+            for file in batch.files() {
+                if !edits.iter().any(|(_, path)| *path == file.path) {
+                    let edit = desk.next_edit();
+                    let (old, new) = (file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
+                    let (diff, lines) = (crate::diff::unified(old, new), file.lines());
+                    desk.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
+                    desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+                    edits.push((edit, file.path));
+                }
+            }
+            match permitted(desk, &edits).await {
+                Ok(()) => {
+                    desk.history.ready().await;
+                    let journal = desk.history.journal();
+                    batch.write(|step| journal.edit(step)).map_err(|error| NotApplied::Refused(error.to_string()))
+                }
+                Err(why) => Err(NotApplied::Refused(why)),
+            }
+        }
+        Err(failed) => Err(failed),
+    };
+    let written = match result {
+        Ok(written) => written,
+        Err(failed) => {
+            for (edit, path) in edits {
+                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+            }
+            return Err(failed);
+        }
+    };
+    for (edit, path) in edits {
+        let lines = written.iter().find(|file| file.path == path).map_or((0, 0), crate::edit::Written::lines);
+        desk.emit(Event::EditApplied { edit, path, lines }).await;
+    }
+    desk.history.edited(&written);
+    desk.written = written;
+    Ok(())
+}
+
+/// Tells of what is gone and still used elsewhere.
+async fn tell_of_uses(desk: &mut Desk) {
+    let names = |path: &Path, text: &Option<String>| -> Vec<String> {
+        let items = text.as_deref().map(|text| context::definitions(path, text)).unwrap_or_default();
+        items.into_iter().filter(|item| item.parents.is_empty()).map(|item| item.name).collect()
+    };
+    let mut gone: Vec<(PathBuf, String)> = Vec::new();
+    for file in &desk.written {
+        let left = names(&file.path, &file.new);
+        let names = names(&file.path, &file.old).into_iter().filter(|name| !left.contains(name));
+        gone.extend(names.map(|name| (file.path.clone(), name)));
+    }
+    if gone.is_empty() {
+        return;
+    }
+    let root = desk.root();
+    let work = tokio::task::spawn_blocking(move || {
+        let project = Project::read(&root);
+        let sources: Vec<index::Source<'_>> =
+            project.sources.iter().map(|source| index::Source { path: &source.path, text: &source.text }).collect();
+        let used = gone.into_iter().map(|(path, name)| {
+            let uses = index::uses(&sources, &path, &name);
+            (path, name, uses)
+        });
+        used.filter(|(.., uses)| !uses.is_empty()).collect::<Vec<_>>()
+    });
+    for (path, name, uses) in work.await.unwrap_or_default() {
+        let uses = super::direct::places(&uses);
+        desk.notice(format!("`{name}` is gone from {} and is still used: {uses}", path.display())).await;
+    }
+}
+
+/// Where the blocks of an answer go. The error has the number of the block and its file.
+pub(super) fn placed(draft: &Draft) -> Result<Placed, (usize, Option<PathBuf>, NotApplied)> {
+    let cut = draft.blocks.iter().position(|block| !block.whole && block.path.is_some());
+    if let Some((number, path)) = cut.and_then(|number| Some((number, draft.blocks[number].path.clone()?))) {
+        let why = format!("the answer ended in the middle of {}; raise max_output_tokens", path.display());
+        return Err((number, Some(path), NotApplied::Refused(why)));
+    }
+    let blocks: Vec<(&Head, &str)> = draft.blocks.iter().map(|block| (&block.head, block.text.as_str())).collect();
+    place::all(&blocks, &draft.around())
+        .map_err(|refused| (refused.block, refused.path, NotApplied::Unclear(refused.why.to_string())))
+}
+
+/// What is written.
+pub(super) fn changes(placed: &Placed) -> Vec<Change> {
+    let change = |(path, text): &(PathBuf, String)| Change {
+        path: path.clone(),
+        kind: ChangeKind::WholeFile { text: text.clone() },
+    };
+    placed.files.iter().map(change).collect()
+}
+
+/// The edits the person knows of, and those that a block turned out to make beside: one for each file.
+async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, PathBuf)> {
+    let mut edits: Vec<(u64, PathBuf)> = Vec::new();
+    for block in &draft.blocks {
+        let Some((edit, path)) = block.edit.zip(block.path.clone()) else { continue };
+        if placed.files.iter().any(|(placed, _)| *placed == path) {
+            edits.push((edit, path));
+        } else {
+            let why = "what the answer shows belongs to another file, or stands there already".to_owned();
+            desk.emit(Event::EditFailed { edit, path, why }).await;
+        }
+    }
+    for (path, text) in &placed.files {
+        if edits.iter().any(|(_, known)| known == path) {
+            continue;
+        }
+        let edit = desk.next_edit();
+        let old = place::current(path, &draft.around()).unwrap_or_default();
+        let (diff, lines) = (crate::diff::unified(&old, text), crate::diff::lines(&old, text));
+        desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
+        desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+        edits.push((edit, path.clone()));
+    }
+    edits
+}
+
+/// Why nothing is to be written, where code came that was placed nowhere or changes nothing.
+pub(super) fn nothing_to_write(draft: &Draft, placed: &Placed, changes: &[Change]) -> Option<NotApplied> {
+    if !placed.files.is_empty() {
+        return unchanged(draft, changes);
+    }
+    let left = placed.left.first()?;
+    Some(NotApplied::Unclear(format!("{}: {}", left.what, left.why)))
+}
+
+/// Whether every file would stay as it is.
+fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
+    let around = draft.around();
+    let stays = |change: &Change| match &change.kind {
+        ChangeKind::WholeFile { text } => place::current(&change.path, &around).as_ref() == Some(text),
+        _ => false,
+    };
+    if !changes.iter().all(stays) {
+        return None;
+    }
+    let blocks = draft.blocks.iter().filter_map(|block| Some((block.path.as_ref()?, &block.text)));
+    let items = blocks.flat_map(|(path, text)| context::definitions(path, text));
+    let names: Vec<String> = items.filter(|item| item.parents.is_empty()).map(|item| item.name).collect();
+    Some(NotApplied::Unchanged { names })
+}
+
+/// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
+async fn permitted(desk: &mut Desk, edits: &[(u64, PathBuf)]) -> Result<(), String> {
+    let policy = desk.sandbox_policy();
+    let paths: Vec<PathBuf> = edits.iter().map(|(_, path)| path.clone()).collect();
+    let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
+    let why = match (refused, desk.config().approval_policy) {
+        (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
+        (None, _) => return Ok(()),
+        (Some(why), approval::Policy::Never) => return Err(why),
+        (Some(why), _) => why,
+    };
+    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, _)| *edit).collect(), paths };
+    match desk.ask(what, why).await {
+        Decision::Yes | Decision::Always => Ok(()),
+        Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
+    }
+}
