@@ -22,9 +22,9 @@ use crate::guard::{BindError, HostRules, Keys, Limits, Listener, OriginError, ch
 use crate::lock::lock;
 use crate::models::embeddings::Embedders;
 use crate::models::{Loader, ModelLimits, Models};
-use crate::responses::Turns;
 use crate::routes;
 use crate::sessions::store::{Store, StoreError, StoreOptions};
+use crate::sessions::turn::Turns;
 use crate::shared::{Door, Shared};
 use crate::telemetry::metrics::{Metrics, Transport};
 

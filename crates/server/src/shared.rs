@@ -9,7 +9,8 @@ use crate::generation::tool_cache::ToolCache;
 use crate::guard::{HostRules, Keys, Limits};
 use crate::models::Models;
 use crate::models::embeddings::Embedders;
-use crate::responses::{Live, Turns};
+use crate::responses::Live;
+use crate::sessions::turn::Turns;
 use crate::telemetry::metrics::Metrics;
 
 /// The server's state.

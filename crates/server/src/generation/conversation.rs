@@ -16,7 +16,7 @@ use crate::generation::tools::{ToolSet, announcement};
 use crate::guard::owner::Owner;
 use crate::lock::lock;
 use crate::models::LoadedModel;
-use crate::responses::Turn;
+use crate::sessions::turn::Turn;
 
 /// A conversation being put together.
 #[derive(Debug)]

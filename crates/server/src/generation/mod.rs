@@ -8,6 +8,7 @@ pub mod answers;
 pub mod aside;
 pub mod conversation;
 pub mod drafts;
+pub mod input_tools;
 pub mod token_healing;
 pub mod tool_cache;
 pub mod tools;

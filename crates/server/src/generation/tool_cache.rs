@@ -14,10 +14,10 @@ use text::grammar::Grammar;
 
 use crate::error::ApiError;
 use crate::generation;
+use crate::generation::input_tools::read_input_tools;
 use crate::generation::tools::ToolSet;
 use crate::lock::lock;
 use crate::models::LoadedModel;
-use crate::responses::read_input_tools;
 
 /// Lists kept; the one unused longest is forgotten.
 const KEPT_MAX: usize = 64;

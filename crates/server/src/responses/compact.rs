@@ -10,8 +10,6 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{Message, Part};
 
-use super::turn::Turn;
-use super::turn::find_parent;
 use crate::endpoints::body;
 use crate::error::ApiError;
 use crate::generation::conversation::Conversation;
@@ -19,6 +17,8 @@ use crate::generation::tools::ToolSet;
 use crate::generation::{Generation, Job, Piece};
 use crate::guard::owner::Owner;
 use crate::models::LoadedModel;
+use crate::sessions::turn::Turn;
+use crate::sessions::turn::find_parent;
 use crate::shared::Shared;
 use crate::{facts, ids};
 

@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
 
-use super::input_tools::input_tool_lists;
 use super::prepare::Order;
 use super::run::check;
-use super::turn::find_parent;
 use crate::endpoints::body;
 use crate::error::ApiError;
+use crate::generation::input_tools::input_tool_lists;
 use crate::guard::owner::Owner;
+use crate::sessions::turn::find_parent;
 use crate::shared::Shared;
 
 /// Answers with the number of tokens of the prompt, the turns before it included.

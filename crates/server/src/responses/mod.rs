@@ -4,7 +4,6 @@
 pub mod compact;
 pub mod count;
 mod emit;
-mod input_tools;
 mod lanes;
 mod live;
 mod prepare;
@@ -13,9 +12,6 @@ mod run;
 mod settings;
 pub mod socket;
 mod steer;
-mod turn;
 mod watched;
 
-pub use input_tools::read_input_tools;
 pub use live::Live;
-pub use turn::{Turn, Turns};

@@ -10,7 +10,6 @@ use serde_json::Value;
 use text::Special;
 
 use super::settings;
-use super::turn::Turn;
 use crate::error::ApiError;
 use crate::generation::aside;
 use crate::generation::conversation::Conversation;
@@ -21,6 +20,7 @@ use crate::guard::owner::Owner;
 use crate::lock::lock;
 use crate::models::ModelLease;
 use crate::sessions::Stretch;
+use crate::sessions::turn::Turn;
 
 /// What a response is to be made of.
 #[derive(Clone)]

@@ -16,13 +16,13 @@ use serde_json::json;
 
 use super::live::{ENTRIES_MAX, Entry};
 use super::run::{Origin, Run};
-use super::turn::find_parent;
 use super::watched::Watched;
 use crate::endpoints::body;
 use crate::endpoints::sse;
 use crate::error::ApiError;
 use crate::guard::owner::Owner;
 use crate::models::rate::Rate;
+use crate::sessions::turn::find_parent;
 use crate::shared::Shared;
 use crate::telemetry::trace;
 

@@ -11,15 +11,15 @@ use engine::{FinishReason, Finished, Started};
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::emit::Emitter;
-use super::input_tools::input_tool_lists;
 use super::prepare::Order;
 use super::settings;
-use super::turn::Turn;
 use crate::error::ApiError;
+use crate::generation::input_tools::input_tool_lists;
 use crate::generation::{Generation, Piece};
 use crate::guard::owner::Owner;
 use crate::lock::lock;
 use crate::models::ModelLease;
+use crate::sessions::turn::Turn;
 use crate::sessions::{self, Stretch};
 use crate::shared::Shared;
 use crate::telemetry::metrics::Rejection;

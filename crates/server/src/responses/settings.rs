@@ -4,11 +4,11 @@ use api::responses::{CreateResponse, Response};
 use engine::{Priority, Sampling};
 use serde_json::Value;
 
-use super::turn::Turn;
 use crate::facts::priority_of;
 use crate::generation::tool_cache::Declared;
 use crate::ids;
 use crate::models::LoadedModel;
+use crate::sessions::turn::Turn;
 
 /// Names what the request asks for and this model cannot do.
 pub fn warnings(request: &CreateResponse, loaded: &LoadedModel) -> Vec<String> {

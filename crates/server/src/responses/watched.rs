@@ -10,7 +10,7 @@ use axum::extract::ws::Utf8Bytes;
 
 use super::run::{Run, Stop};
 use super::socket::json;
-use super::turn::Turn;
+use crate::sessions::turn::Turn;
 use crate::shared::Shared;
 
 /// A run with a reader.

@@ -7,6 +7,7 @@
 //! kept of a conversation grows with its length and not with its length times its turns.
 
 pub mod store;
+pub mod turn;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

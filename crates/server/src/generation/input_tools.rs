@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::responses::{InputItem, Tool};
 use serde_json::Value;
 
-use super::turn::Turn;
 use crate::error::ApiError;
+use crate::sessions::turn::Turn;
 
 /// The lists of `additional_tools` items: those of the turns up to `parent`, then those of `input`.
 pub fn input_tool_lists(input: &[Value], parent: Option<&Arc<Turn>>) -> Vec<Value> {
