@@ -5,6 +5,7 @@
 //! on disk, bounded in files and bytes.
 #![cfg_attr(test, allow(clippy::disallowed_methods))] // Tests run what was renamed.
 
+mod imports;
 mod modules;
 mod moves;
 pub mod outline;
@@ -14,6 +15,7 @@ mod words;
 
 use std::path::Path;
 
+pub use imports::{Dangling, dangling};
 pub use moves::{importers, moved};
 pub use rename::{Renamed, Unclear, rename, uses};
 

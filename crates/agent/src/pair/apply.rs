@@ -43,6 +43,13 @@ pub(super) async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotAppli
     if edits.is_empty() {
         return Ok(());
     }
+    if let Some(why) = imports_nothing(desk, draft, &placed).await {
+        let failed = NotApplied::Unclear(why);
+        for (edit, path) in edits {
+            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+        }
+        return Err(failed);
+    }
     write(desk, &changes, edits).await?;
     tell_of_uses(desk).await;
     Ok(())
@@ -94,6 +101,38 @@ pub(super) async fn write(
     desk.history.edited(&written);
     desk.written = written;
     Ok(())
+}
+
+/// What an answer imports from a file of the project that has no such name, for the model.
+async fn imports_nothing(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Option<String> {
+    let old = |path: &Path| place::current(path, &draft.around()).unwrap_or_default();
+    let files: Vec<(PathBuf, String, String)> =
+        placed.files.iter().map(|(path, text)| (path.clone(), old(path), text.clone())).collect();
+    // Only a line that is new can import what is not there.
+    let imports =
+        |line: &str| ["import ", "from ", "use ", "pub use "].iter().any(|word| line.trim_start().starts_with(word));
+    let fresh = |(_, old, new): &(PathBuf, String, String)| {
+        new.lines().any(|line| imports(line) && !old.lines().any(|known| known.trim() == line.trim()))
+    };
+    if !files.iter().any(fresh) {
+        return None;
+    }
+    let root = desk.root();
+    let work = tokio::task::spawn_blocking(move || {
+        let mut project = Project::read(&root);
+        project.sources.retain(|source| files.iter().all(|(path, ..)| *path != source.path));
+        let mut sources: Vec<index::Source<'_>> =
+            project.sources.iter().map(|source| index::Source { path: &source.path, text: &source.text }).collect();
+        sources.extend(files.iter().map(|(path, _, text)| index::Source { path, text }));
+        files.iter().find_map(|(path, old, new)| {
+            let squeezed = old.split_whitespace().collect::<Vec<&str>>().join(" ");
+            let found = index::dangling(&sources, path, new, |import| squeezed.contains(import));
+            found.first().map(|one| {
+                format!("{} imports `{}` from {}, which has no such name", path.display(), one.name, one.from.display())
+            })
+        })
+    });
+    work.await.unwrap_or_default()
 }
 
 /// Tells of what is gone and still used elsewhere.

@@ -186,3 +186,26 @@ async fn among_ten_thousand_files_the_right_one_or_a_question() {
     assert_eq!(why, "pricing.py could be part0/pricing.py or part99/pricing.py; say which");
     assert_eq!(world.script.requests().len(), 1, "nothing is asked where the file is not known");
 }
+
+#[tokio::test]
+async fn what_is_imported_must_be_there() {
+    let answer = |name: &str| {
+        format!(
+            "```python\nfrom shop.catalog import {name}\n\n\nclass Cart:\n    def is_empty(self) -> bool:\n        return {name} is None\n```\n"
+        )
+    };
+    let files = [("shop/catalog.py", CATALOG), ("shop/cart.py", CART)];
+    let world = world(&files, [Say::all(&answer("Basket")), Say::all(&answer("Catalog"))]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Look at the catalog in is_empty.").await, Outcome::Done);
+    let messages = world.script.messages(1);
+    assert!(
+        messages[2].1.contains("shop/cart.py imports `Basket` from shop/catalog.py, which has no such name"),
+        "{messages:?}"
+    );
+    assert!(
+        world.read("shop/cart.py").contains("from shop.catalog import Catalog\n"),
+        "{}",
+        world.read("shop/cart.py")
+    );
+}
