@@ -79,12 +79,13 @@ struct Gap {
 
 /// What differs, cut where a changed line can be told.
 fn gaps(old: &[&str], new: &[&str]) -> Vec<Gap> {
+    let compared = lines::Alike::new();
     let mut gaps = Vec::new();
     for (gone, come) in crate::diff::hunks(old, new) {
         let mut gap = Gap::default();
         let mut from = gone.start;
         for at in come {
-            let like = |old: &&str| lines::alike(old, new[at]);
+            let like = |old: &&str| compared.check(old, new[at]);
             match (from..gone.end).find(|old_at| !new[at].is_empty() && like(&old[*old_at])) {
                 Some(found) => {
                     gap.gone.extend(from..found);

@@ -1,5 +1,6 @@
 //! Lines that came back in part: what is new goes in, what is alike is replaced, and what is not mentioned stays.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Lines that are at least so alike are one line that changed; from 0 to 1.
@@ -53,6 +54,7 @@ pub(super) fn merge(
     let solid: Vec<usize> = (0..new.len()).filter(|at| !new[*at].trim().is_empty()).collect();
     let old_keys: Vec<&str> = old.iter().map(|(_, line)| line.trim()).collect();
     let new_keys: Vec<&str> = solid.iter().map(|at| new[*at].trim()).collect();
+    let compared = Alike::new();
     let mut pieces: Vec<Piece> = Vec::new();
     for (gone, come) in crate::diff::hunks(&old_keys, &new_keys) {
         let flanked = gone.start > 0 && gone.end < old.len() && come.start > 0 && come.end < solid.len();
@@ -73,7 +75,7 @@ pub(super) fn merge(
             start => old[start - 1].0 + 1,
         };
         for line in come.map(|at| solid[at]) {
-            let like = left.iter().position(|old| alike(old_keys[*old], new[line].trim()));
+            let like = left.iter().position(|old| compared.check(old_keys[*old], new[line].trim()));
             match like {
                 Some(found) => {
                     let number = old[left.remove(found)].0;
@@ -98,8 +100,31 @@ pub(super) fn merge(
     pieces
 }
 
+/// Comparisons of lines for one answer, so that huge ones end; beyond, only equal lines are taken for the same.
+const COMPARED_MAX: usize = 50_000;
+
+/// Bytes of a line that is compared letter by letter.
+const LINE_BYTES_MAX: usize = 200;
+
+/// Compares lines, so many times.
+pub(crate) struct Alike {
+    left: Cell<usize>,
+}
+
+impl Alike {
+    pub(crate) fn new() -> Self {
+        Self { left: Cell::new(COMPARED_MAX) }
+    }
+
+    /// Whether one line is the other one changed.
+    pub(crate) fn check(&self, old: &str, new: &str) -> bool {
+        self.left.set(self.left.get().saturating_sub(1));
+        self.left.get() > 0 && alike(old, new)
+    }
+}
+
 /// Whether one line is the other one changed: both name the same thing, or they are alike as a whole.
-pub(crate) fn alike(old: &str, new: &str) -> bool {
+fn alike(old: &str, new: &str) -> bool {
     if old == new {
         return true;
     }
@@ -109,8 +134,10 @@ pub(crate) fn alike(old: &str, new: &str) -> bool {
     }
     let declares = |line: &str| line.contains([':', '=']);
     let named = subject(old).filter(|_| declares(old) && declares(new)).is_some_and(|one| Some(one) == subject(new));
+    let short = old.len().max(new.len()) <= LINE_BYTES_MAX;
     named
-        || strsim::normalized_levenshtein(old, new) >= ALIKE
+        || short
+            && strsim::normalized_levenshtein(old, new) >= ALIKE
             && subject(old).is_none_or(|one| !declares(old) || Some(one) == subject(new))
 }
 

@@ -1,12 +1,13 @@
 //! A class, a structure or a table that came back in part: its members take their places, its other lines are brought in
 //! one by one, and what the answer does not mention stays.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::EditError;
 use super::elision;
 use super::function::{Merge, encloses};
-use super::lines::{self, Reading};
+use super::lines::{self, Alike, Reading};
 use crate::outline::{self, Item, Kind, Language};
 
 impl<'a> Merge<'a> {
@@ -16,7 +17,10 @@ impl<'a> Merge<'a> {
             return !self.missing_members(item, old).is_empty();
         }
         let new: Vec<usize> = self.skeleton(item, self.found);
-        let replaced = |line: &str| new.iter().any(|at| lines::alike(line, self.new[*at].trim()));
+        let same: HashSet<&str> = new.iter().map(|at| self.new[*at].trim()).collect();
+        let compared = Alike::new();
+        let alike = |line: &str| new.iter().any(|at| compared.check(line, self.new[*at].trim()));
+        let replaced = |line: &str| same.contains(line) || alike(line);
         let inside = self.head_end(old, &self.old)..old.lines.end;
         let lost = self.skeleton(old, self.file).into_iter().filter(|at| inside.contains(at)).any(|at| {
             let line = self.old[at].trim();
@@ -113,7 +117,8 @@ impl<'a> Merge<'a> {
             .filter(|at| !elision::says_so(self.new[*at]) && !matches!(self.new[*at].trim(), "..." | "pass"))
             .collect();
         // A comment that stands for members is not one of the class's own.
-        let known = |line: &str| old_rest.iter().any(|(_, old)| old.trim() == line.trim());
+        let stands: HashSet<&str> = old_rest.iter().map(|(_, old)| old.trim()).collect();
+        let known = |line: &str| stands.contains(line.trim());
         let code = outline::code_lines(self.language, &self.new.join("\n"));
         let members = Self::members(item, self.found);
         // One right above a field belongs to that.

@@ -25,7 +25,7 @@ pub use batch::{Batch, Written};
 pub use error::EditError;
 pub(crate) use file::{BYTES_MAX, Fresh, remove_leftover};
 pub(crate) use function::Merged;
-pub(crate) use lines::alike;
+pub(crate) use lines::Alike;
 
 pub use file::{Encoding, LineEnds, TextFile, is_leftover, write_atomic};
 

@@ -1,10 +1,11 @@
 //! Answers about files that are not code: a README, settings, a list. A section, a paragraph or some lines come back, and
 //! what they do not mention stays.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::elision;
-use super::lines::{self, Piece, Reading};
+use super::lines::{self, Alike, Piece, Reading};
 use super::locate::lines;
 use super::{EditError, whole};
 use crate::outline::Language;
@@ -16,7 +17,8 @@ pub(super) fn resolve(path: &Path, old: &str, text: &str, goes: impl Fn(&str) ->
         return Ok(whole::with_end_of(old, text));
     }
     let old_lines = lines(old);
-    let known = |line: &str| old_lines.iter().any(|old| old.trim() == line.trim());
+    let stands: HashSet<&str> = old_lines.iter().map(|line| line.trim()).collect();
+    let known = |line: &str| stands.contains(line.trim());
     let new: Vec<String> = lines(text)
         .into_iter()
         .filter(|line| known(line) || !elision::says_so(line))
@@ -32,8 +34,10 @@ pub(super) fn resolve(path: &Path, old: &str, text: &str, goes: impl Fn(&str) ->
     let is_heading = |line: &str| reading.is_heading(line);
     let span = span(&old_lines, &solid, reading);
     let inside: Vec<(usize, &str)> = span.clone().map(|at| (at, old_lines[at])).collect();
-    let meets =
-        solid.iter().any(|new| inside.iter().any(|(_, old)| old.trim() == *new || lines::alike(old.trim(), new)));
+    let within: HashSet<&str> = inside.iter().map(|(_, line)| line.trim()).collect();
+    let compared = Alike::new();
+    let alike = |new: &&str| inside.iter().any(|(_, old)| compared.check(old.trim(), new));
+    let meets = solid.iter().any(|new| within.contains(new)) || solid.iter().any(alike);
     let pieces = match meets {
         true => lines::merge(&inside, &new, span.start, reading, goes),
         // A section of its own goes to the end.

@@ -8,6 +8,7 @@
 mod account;
 mod split;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::parser::Head;
@@ -151,7 +152,8 @@ fn rewrite(path: &Path, head: &Head, text: &str, around: &Surroundings<'_>) -> R
 /// The first line behind the last definition of a block that did not come into the file.
 fn behind(path: &Path, text: &str, new: &str) -> Option<String> {
     let end = definitions(path, text).iter().map(|item| item.lines.end).max()?;
-    let known = |line: &&str| line.trim().is_empty() || new.lines().any(|other| other.trim() == line.trim());
+    let stands: HashSet<&str> = new.lines().map(str::trim).collect();
+    let known = |line: &&str| line.trim().is_empty() || stands.contains(line.trim());
     text.lines().skip(end).find(|line| !known(line)).map(|line| line.trim().to_owned())
 }
 

@@ -205,3 +205,16 @@ proptest! {
         }
     }
 }
+
+/// Whoever sends a huge answer to a huge file waits a moment, not forever.
+#[test]
+fn a_huge_answer_ends() {
+    let old: String =
+        (0..40_000).map(|line| format!("key{line} = \"something rather like the others {line}\"\n")).collect();
+    let new: String =
+        (0..20_000).map(|line| format!("name{line} = \"another thing quite like the others {line}\"\n")).collect();
+    let merged = merge(std::path::Path::new("a.toml"), &old, &format!("key0 = 1\n{new}"), &|_| false).unwrap();
+    let kept: std::collections::HashSet<&str> = merged.text.lines().collect();
+    let lost = old.lines().skip(1).filter(|line| !kept.contains(line)).count();
+    assert!(lost == 0 && kept.contains("key0 = 1"), "{lost} lines are lost");
+}

@@ -1,11 +1,11 @@
 //! Whether an answer that looks like a whole file accounts for all lines of the file it would replace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::{Item, Kind};
 use crate::context::definitions;
-use crate::edit::alike;
+use crate::edit::Alike;
 
 /// Whether the block is the file as a whole rather than some of its definitions. `goes` says what was asked for to go.
 pub(super) fn covers_all(path: &Path, text: &str, old: &str, goes: &dyn Fn(&str) -> bool) -> bool {
@@ -55,9 +55,11 @@ pub(super) fn lost(path: &Path, old: &str, new: &str, goes: &dyn Fn(&str) -> boo
         }
     }
     let mut fresh: Vec<&str> = there.into_iter().filter(|(_, count)| *count > 0).map(|(line, _)| line).collect();
-    fresh.retain(|line| !old.lines().any(|known| known.trim() == *line));
+    let known: HashSet<&str> = old.lines().map(str::trim).collect();
+    fresh.retain(|line| !known.contains(line));
     fresh.sort_unstable();
-    missing.into_iter().find_map(|line| match fresh.iter().position(|new| alike(line, new)) {
+    let compared = Alike::new();
+    missing.into_iter().find_map(|line| match fresh.iter().position(|new| compared.check(line, new)) {
         Some(at) => {
             fresh.remove(at);
             None

@@ -1,5 +1,6 @@
 //! A block of an answer, divided by the files its definitions stand in.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::{Head, Surroundings, TALK, comment_path, existing, looks_like_path, split_info, words};
@@ -413,7 +414,8 @@ fn of_itself(path: &Path, import: &Item, around: &Surroundings<'_>) -> bool {
 pub(super) fn definitions_only(path: &Path, text: &str, old: &str) -> String {
     let items = definitions(path, text);
     let Some(end) = items.iter().map(|item| item.lines.end).max() else { return text.to_owned() };
-    let known = |line: &str| old.lines().any(|other| other.trim() == line.trim());
+    let stands: HashSet<&str> = old.lines().map(str::trim).collect();
+    let known = |line: &str| stands.contains(line.trim());
     let lines = text.lines().enumerate().filter(|(at, line)| *at < end || known(line));
     lines.map(|(_, line)| format!("{line}\n")).collect()
 }
