@@ -41,8 +41,8 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
             Decision::Yes
         } else {
             let why = format!(
-                "changed since Flint wrote there, by somebody else: yes takes that back too ({} brings it again), no \
-                 leaves these files as they are",
+                "somebody else has changed these files since Flint wrote them: yes takes their changes back too ({} restores \
+                 them), no leaves the files alone",
                 if what == "redo" { "/undo" } else { "/redo" }
             );
             let what = ApprovalAsk::Edits { edits: edits[merged..].iter().map(|(edit, ..)| *edit).collect(), paths };
@@ -51,7 +51,7 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
         match decision {
             Decision::Yes | Decision::Always => ways.extend(theirs),
             Decision::No | Decision::Stop => {
-                let why = format!("changed since by somebody else; /{what} force takes it back too");
+                let why = format!("somebody else has changed it since; /{what} force takes that back too");
                 for (edit, path, _) in edits.drain(merged..) {
                     desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
                     left.push((path, why.clone()));

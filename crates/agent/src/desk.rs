@@ -206,7 +206,8 @@ impl Desk {
     /// Puts a prompt behind the running turn.
     pub async fn queue(&mut self, prompt: Prompt) {
         if self.waiting.len() == WAITING_MAX {
-            let text = format!("{WAITING_MAX} prompts wait already; this one was not taken: {}", prompt.text);
+            let text =
+                format!("{WAITING_MAX} messages are waiting already, so this one was not queued: {}", prompt.text);
             return self.trouble(text).await;
         }
         let text = prompt.text.clone();
@@ -343,8 +344,10 @@ impl Desk {
                     During::Done(Err(_)) if said => {}
                     During::Done(Err(_)) => {
                         said = true;
-                        self.notice("the local server starts and reads the model; it stays warm for the next time")
-                            .await;
+                        self.notice(
+                            "Starting the local server and loading the model; it stays ready for the next time.",
+                        )
+                        .await;
                     }
                     During::Steer(prompt, at) => self.steer_early(prompt, at).await,
                     During::Decide { .. } => {}

@@ -50,7 +50,7 @@ impl History {
         let session = match ephemeral {
             true => Session::ephemeral(root, model),
             false => Session::create(&sessions, root, model).unwrap_or_else(|error| {
-                troubles.push(format!("this session is not kept: {error}"));
+                troubles.push(format!("this session is not saved: {error}"));
                 Session::ephemeral(root, model)
             }),
         };
@@ -104,7 +104,7 @@ impl History {
     pub async fn ready(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
         if let Err(error) = snapshot.await {
-            self.journal.trouble(format!("the files before this turn were not kept: {error}"));
+            self.journal.trouble(format!("Flint could not save the files as they were before this turn: {error}"));
         }
     }
 
@@ -184,11 +184,12 @@ impl History {
     fn go_on_with(&mut self, session: Session) -> Replay {
         self.close();
         if session.damaged() > 0 {
-            self.journal.trouble(format!("{} lines of the session could not be read", session.damaged()));
+            self.journal.trouble(format!("{} lines of the session are damaged and were skipped", session.damaged()));
         }
         if session.folder().is_some_and(|folder| folder != self.journal.root()) {
             let folder = session.folder().map(Path::display).map(|path| path.to_string()).unwrap_or_default();
-            self.journal.trouble(format!("this session was held in {folder}; files are looked for here now"));
+            self.journal
+                .trouble(format!("this session began in {folder}; Flint works on the files of this folder now"));
         }
         self.journal.take_up(session);
         let replay = self.replay();
@@ -199,7 +200,7 @@ impl History {
             && replay.done.last().is_some_and(|(turn, _)| *turn == self.turn)
         {
             let text =
-                "the last turn was cut off while it worked on files; /diff shows what there is, /undo takes it back";
+                "the last turn was cut off while it changed files; /diff shows the changes, /undo takes them back";
             self.journal.trouble(text.to_owned());
         }
         replay
@@ -283,7 +284,7 @@ impl History {
             let gone = store.go(root, &ways).map_err(|error| error.to_string())?;
             Ok::<_, String>((step, gone))
         });
-        let (step, gone) = work.await.map_err(|error| format!("going back broke: {error}; try again"))??;
+        let (step, gone) = work.await.map_err(|error| format!("going back failed: {error}; try again"))??;
         if what == "redo" {
             self.undone.pop();
         } else {
@@ -342,6 +343,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the checkpoint broke: {error}")),
+        Err(error) => Err(format!("the checkpoint failed: {error}")),
     }
 }

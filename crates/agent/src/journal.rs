@@ -80,7 +80,7 @@ impl Journal {
         let store = store.map(Arc::new).map_err(|error| error.to_string());
         if let Err(why) = &store {
             troubles.push(format!(
-                "there is no undo, so no file will be changed: {why}; make room there, or use --ephemeral"
+                "undo cannot work, so Flint will change no file: {why}; free some space there, or use --ephemeral"
             ));
         }
         Self {
@@ -162,7 +162,7 @@ impl Journal {
     /// Writes a record. A session that cannot be written goes on in memory and says so once.
     pub fn record(&self, record: Record) {
         if let Err(why) = self.append(record) {
-            self.trouble(format!("this session is no longer written: {why}"));
+            self.trouble(format!("this session is no longer saved: {why}"));
         }
     }
 
@@ -183,7 +183,7 @@ impl Journal {
                 self.note(self.turn(), &tree);
                 self.record(Record::Checkpoint { turn: self.turn(), tree: tree.to_string() });
             }
-            Err(why) => self.trouble(format!("the files before this turn were not kept: {why}")),
+            Err(why) => self.trouble(format!("Flint could not save the files as they were before this turn: {why}")),
         }
         self.gate.set(false);
     }
@@ -252,5 +252,7 @@ impl Journal {
 }
 
 fn not_kept(why: String) -> String {
-    format!("nothing was changed, because the way back could not be kept: {why}; make room or give access there first")
+    format!(
+        "nothing was changed, because Flint could not save what undo needs: {why}; free some space or allow access there first"
+    )
 }

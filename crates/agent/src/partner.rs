@@ -191,14 +191,14 @@ async fn checked(desk: &mut Desk, outcome: Outcome) -> CheckFails {
 async fn mend(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
     desk.notice("Flint asks the model for another answer").await;
     if repair(desk, Prompt { failing: failing.clone(), ..prompt }, failing).await.is_some() {
-        desk.notice("the last answer stays; /undo takes it back").await;
+        desk.notice("Flint keeps the last answer; /undo takes it back.").await;
     }
 }
 
 /// The last message once more, as a change when it was answered and as a question when it was taken for a change.
 async fn overrule(desk: &mut Desk) {
     let Some((prompt, taken_for)) = desk.asked.take() else {
-        return desk.notice("there is no message yet that could be taken otherwise").await;
+        return desk.notice("There is no message yet to take another way.").await;
     };
     if let Err(why) = candidates::take_back(desk).await {
         return desk.trouble(why).await;

@@ -47,7 +47,7 @@ fn read_bias(fields: &mut Fields) -> Result<Vec<(u32, f32)>, FieldError> {
     let path = fields.path("logit_bias");
     let bias: BTreeMap<String, f64> = fields.take("logit_bias")?.unwrap_or_default();
     let entry = |(token, bias): (String, f64)| {
-        let id = token.parse().map_err(|_| FieldError::new(&path, format!("{token:?} is no token id")))?;
+        let id = token.parse().map_err(|_| FieldError::new(&path, format!("{token:?} is not a token id")))?;
         match (-100.0..=100.0).contains(&bias) {
             true => Ok((id, bias as f32)),
             false => Err(FieldError::new(&path, format!("must be from -100 to 100, not {bias}"))),

@@ -85,7 +85,7 @@ async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>
             return Ok(if reached { NONE_PASSED } else { FAILED });
         }
     }
-    let Some(best) = shown.best else { bail!("the try ended without a result; this is a mistake in Flint") };
+    let Some(best) = shown.best else { bail!("the try ended without a result; this is a bug in Flint") };
     if !args.apply && !asked(args, best)? {
         return Ok(DONE);
     }
@@ -157,7 +157,7 @@ impl Shown {
                 _ => {}
             }
         }
-        bail!("the partner ended without a word; this is a mistake in Flint")
+        bail!("the partner ended without a result; this is a bug in Flint")
     }
 
     fn candidates(&mut self, rows: Vec<CandidateRow>, best: Option<usize>) -> anyhow::Result<()> {

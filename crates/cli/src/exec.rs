@@ -134,7 +134,7 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
                 .with_context(|| format!("the message could not be written to {}", path.display()))?;
         }
         if ran.code() == Code::Unclear {
-            errln!("it is not clear whether files should change, so none was; say --intent change or --intent answer");
+            errln!("it is not clear whether files should change, so none did; say --intent change or --intent answer");
         }
         let Some(check) = check.as_ref().filter(|_| ran.wants_check()) else { break ran.code() };
         errln!("check: {}", check.command);
@@ -272,7 +272,7 @@ impl Ran {
                 _ => {}
             }
         }
-        bail!("the partner ended without a word; this is a mistake in Flint")
+        bail!("the partner ended without a result; this is a bug in Flint")
     }
 
     /// A check is about changes: an answer cannot break it.

@@ -64,7 +64,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Show the configuration and where each value came from
     Config(config::ConfigArgs),
-    /// Trust the folder worked in, so that its own settings hold; list the trusted ones, or trust one no more
+    /// Trust the folder worked in, so that its own settings take effect; list trusted folders, or stop trusting one
     Trust(trust::TrustArgs),
     /// Run one command in the sandbox, or say what it enforces here
     Sandbox(sandbox::SandboxArgs),
@@ -134,7 +134,7 @@ fn take_before(command: &mut Command, mut before: screen::ScreenArgs) -> Result<
         _ => None,
     };
     let refused = |what: &str| {
-        let text = format!("{what} cannot stand before this command");
+        let text = format!("{what} must come after the name of this command");
         Err(Arguments::command().error(clap::error::ErrorKind::ArgumentConflict, text))
     };
     if before.plain || before.inline || before.ask.is_some() {

@@ -216,7 +216,7 @@ pub fn state_directory(asked: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 fn tls_config(certificate: &Path, key: &Path) -> anyhow::Result<Arc<rustls::ServerConfig>> {
-    let read = |path: &Path| format!("{} is no usable PEM file", path.display());
+    let read = |path: &Path| format!("{} is not a usable PEM file", path.display());
     let chain: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_file_iter(certificate).with_context(|| read(certificate))?.collect();
     let chain = chain.with_context(|| read(certificate))?;

@@ -32,10 +32,10 @@ pub struct TrustArgs {
     /// List what you said about folders so far
     #[arg(long, conflicts_with_all = ["remove", "folder"])]
     list: bool,
-    /// Trust the folder no more
+    /// Stop trusting the folder
     #[arg(long)]
     remove: bool,
-    /// Say how the folder stands, and change nothing
+    /// Show whether the folder is trusted, and change nothing
     #[arg(long, conflicts_with_all = ["remove", "list"])]
     show: bool,
     /// Print JSON
@@ -53,7 +53,7 @@ pub fn run(args: TrustArgs) -> anyhow::Result<()> {
         // A folder that is gone can still be forgotten, by the path in the list.
         let sources = Sources::of_process(std::env::temp_dir());
         let known = Trust::remove(state_dir(&sources.env).as_deref(), &folder)?;
-        return said(&args, &folder.display().to_string(), if known { "not trusted any more" } else { "not known" });
+        return said(&args, &folder.display().to_string(), if known { "no longer trusted" } else { "not known" });
     }
     let sources = sources(folder)?;
     let state = state_dir(&sources.env);
@@ -176,7 +176,7 @@ pub fn may_fetch(store: &Store, name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "this project wants the model {name}, which is not here, and what a project names is not fetched unasked; fetch \
+        "this project wants the model {name}, which is not here, and Flint fetches no model only because a project names it; fetch \
          it with `flint models pull {name}`, or choose another with -m"
     )
 }

@@ -186,7 +186,7 @@ async fn scrape(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn nothing_here(request: Request) -> Response {
-    let message = format!("there is nothing at {} {}", request.method(), request.uri().path());
+    let message = format!("this server has no {} {}", request.method(), request.uri().path());
     in_envelope(request.uri().path(), ApiError::not_found("not_found", message))
 }
 

@@ -247,7 +247,7 @@ impl Loop {
     fn tell(&mut self, command: Command) {
         let why = match self.commands.try_send(command) {
             Ok(()) => return,
-            Err(mpsc::error::TrySendError::Full(_)) => "the partner is busy and took no command; try again",
+            Err(mpsc::error::TrySendError::Full(_)) => "the partner is busy and did not take the command; try again",
             Err(mpsc::error::TrySendError::Closed(_)) => "the partner has ended; leave with Ctrl-D and start again",
         };
         self.app.trouble(why);

@@ -122,7 +122,7 @@ impl Place {
             return if listed { Ok(()) } else { Err("which is outside of the workspace") };
         }
         let kind = std::fs::metadata(&real).map_err(|_| "which cannot be looked at")?.file_type();
-        if kind.is_file() || kind.is_dir() { Ok(()) } else { Err("which is no ordinary file") }
+        if kind.is_file() || kind.is_dir() { Ok(()) } else { Err("which is not a regular file") }
     }
 
     /// Whether a file that we do not find is not there for the command either: what a link names may come, the files of

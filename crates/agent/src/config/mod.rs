@@ -212,7 +212,7 @@ impl ProjectTrust {
             _ => "this folder is not trusted",
         };
         let (keys, file) = (keys.join(", "), file.display());
-        Some(format!("{why}, so {keys} of {file} has no effect; read it, then `flint trust` lets it hold"))
+        Some(format!("{why}, so {keys} of {file} has no effect; read it, then run `flint trust` to let it take effect"))
     }
 }
 

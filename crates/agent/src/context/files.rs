@@ -65,7 +65,7 @@ pub fn read_text(root: &Path, path: &Path, bytes_max: u64) -> Option<String> {
 pub fn text_or_why(root: &Path, path: &Path, bytes_max: u64) -> Result<String, String> {
     let bytes = boundary::file::read_below(root, path, bytes_max).map_err(|error| error.to_string())?;
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| format!("{} is no text and was not read", path.display()))
+    text.ok_or_else(|| format!("{} is not a text file, so it was not read", path.display()))
 }
 
 /// Whether the file holds source code.

@@ -165,7 +165,7 @@ fn too_broad(workspace: &Path) -> Option<String> {
     let system = BROAD.iter().any(|folder| Path::new(folder).canonicalize().is_ok_and(|folder| folder == real));
     (around_home || system || real == Path::new("/")).then(|| {
         format!(
-            "{} is no project's folder, so nothing in it may be written; start in a project's folder, or name folders in \
+            "{} is not a project folder, so Flint may not write in it; start in a project folder, or name folders in \
              sandbox_workspace_write.writable_roots",
             workspace.display()
         )

@@ -135,7 +135,7 @@ impl Turn<'_> {
             }
         }
         let why = format!(
-            "the model took {} steps without an end; look at what it did, and ask again with a smaller task",
+            "the model took {} steps and did not finish; look at what it did, then ask for a smaller task",
             self.of.steps_max
         );
         Outcome::Failed { why }

@@ -113,6 +113,6 @@ async fn off_thread<T: Send + 'static>(
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
         Ok(result) => result.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("the tool broke: {error}; try another way")),
+        Err(error) => Err(format!("the tool failed: {error}; try another way")),
     }
 }

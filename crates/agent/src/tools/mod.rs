@@ -185,7 +185,7 @@ impl Tools {
     ) -> ToolResult {
         let tools = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || work(&tools)).await;
-        ToolResult::of(done.unwrap_or_else(|error| Err(format!("the tool broke: {error}; try another way"))))
+        ToolResult::of(done.unwrap_or_else(|error| Err(format!("the tool failed: {error}; try another way"))))
     }
 
     /// Nobody listening is no reason to stop.

@@ -113,7 +113,7 @@ impl Tools {
         let before = match tokio::task::spawn_blocking(move || journal.command_begins()).await {
             Ok(Ok(before)) => before,
             Ok(Err(why)) => return ToolResult::of(Err(why)),
-            Err(error) => return ToolResult::of(Err(format!("the tool broke: {error}; try another way"))),
+            Err(error) => return ToolResult::of(Err(format!("the tool failed: {error}; try another way"))),
         };
         let mut command = CommandSpec::shell(&line, &self.options.root);
         command.timeout = Some(Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S).clamp(1, TIMEOUT_S_MAX)));

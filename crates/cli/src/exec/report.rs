@@ -69,7 +69,7 @@ impl Follow for Report {
             Event::FilesRead(files) => self.note(&FileRead::line(files))?,
             Event::Text { delta } => self.say(delta)?,
             Event::EditApplied { path, lines: (0, 0), .. } => {
-                self.note(&format!("{}: the answer is what is there already", path.display()))?;
+                self.note(&format!("{}: the answer is what the file says already", path.display()))?;
             }
             Event::EditApplied { path, lines: (added, removed), .. } => {
                 self.note(&format!("{}: +{added} -{removed}", path.display()))?;

@@ -328,7 +328,7 @@ fn folders_that_are_no_projects_are_not_written() {
                 "{user:?} {set_up:?} {folder}: {}",
                 printed(&said)
             );
-            assert!(printed(&said).contains("no project's folder"), "{folder}: {}", printed(&said));
+            assert!(printed(&said).contains("not a project folder"), "{folder}: {}", printed(&said));
             assert!(printed(&said).contains("fine"), "{user:?} {set_up:?} {folder}: {}", printed(&said));
         }
     }

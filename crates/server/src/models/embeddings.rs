@@ -210,7 +210,7 @@ fn embed_one(embedder: &dyn Embedder, index: usize, input: Input, length: Length
     let path = format!("input[{index}]");
     if let Some(id) = tokens.iter().find(|id| **id as usize >= embedder.vocabulary()) {
         let message =
-            format!("{id} is no token of this model: send text (in LangChain, `check_embedding_ctx_length=False`)");
+            format!("{id} is not a token of this model: send text (in LangChain, `check_embedding_ctx_length=False`)");
         return Err(ApiError::bad_field(path, message));
     }
     if tokens.len() > most {

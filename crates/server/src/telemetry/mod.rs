@@ -54,7 +54,7 @@ pub struct TelemetryOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// A level nobody knows.
-    #[error("{text:?} is no log level; use error, warn, info, debug or trace, or directives as `warn,server=debug`")]
+    #[error("{text:?} is not a log level; use error, warn, info, debug or trace, or directives as `warn,server=debug`")]
     Level {
         /// What was asked for.
         text: String,

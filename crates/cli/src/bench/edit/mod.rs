@@ -150,11 +150,7 @@ fn check_ways(args: &EditBenchArgs) -> Result<()> {
     known.sort_unstable();
     known.dedup();
     for name in &args.ways {
-        ensure!(
-            known.contains(&name.as_str()),
-            "{name:?} is no way to draft in these cases; there are: {}",
-            known.join(", ")
-        );
+        ensure!(known.contains(&name.as_str()), "these cases have no drafter {name:?}; they have {}", known.join(", "));
     }
     Ok(())
 }

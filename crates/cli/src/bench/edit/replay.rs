@@ -34,7 +34,7 @@ impl Recording {
     /// Reads a recording.
     pub fn read(file: &Path) -> Result<Recording> {
         let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} is no recording", file.display()))
+        serde_json::from_str(&text).with_context(|| format!("{} is not a recording", file.display()))
     }
 
     /// Writes it.

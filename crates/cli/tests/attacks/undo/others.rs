@@ -192,7 +192,10 @@ fn undo_without_a_screen() {
         let said = printed(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert_eq!(differences(&read(&home.work), &wanted), none(), "{said}");
-        assert!(said.contains("-somebody's") && said.contains("data/part0/f00.json: changed since"), "{said}");
+        assert!(
+            said.contains("-somebody's") && said.contains("data/part0/f00.json: somebody else has changed it since"),
+            "{said}"
+        );
         let output = home.run(&["undo", "--force"]);
         assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
         assert_eq!(differences(&read(&home.work), &before), none());

@@ -98,7 +98,9 @@ pub enum StoreError {
     #[error("response {0} is not stored")]
     Missing(String),
     /// The conversation has as many turns as a chain may have.
-    #[error("the conversation of {0} has {CHAIN_MAX} stored responses, which is the limit; compact it and start anew")]
+    #[error(
+        "the conversation of {0} has {CHAIN_MAX} stored responses, which is the limit; compact it, or begin a new one"
+    )]
     ChainTooLong(String),
     /// The record and its ancestors alone exceed the limits of the store.
     #[error(
