@@ -289,6 +289,12 @@ impl Ran {
             Some(Outcome::Done) => Code::Done,
             Some(Outcome::Stopped) => Code::Interrupted,
             Some(Outcome::Failed { .. }) if self.edit_failed => Code::NotApplied,
+            // The model answered, and nothing of the answer could be placed.
+            Some(Outcome::Failed { .. })
+                if self.intent == Some(Intent::Change) && !self.applied && !self.text.trim().is_empty() =>
+            {
+                Code::NotApplied
+            }
             _ => Code::Failed,
         }
     }

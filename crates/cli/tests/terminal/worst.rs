@@ -3,11 +3,11 @@
 //! | what was met | where it is tried |
 //! |---|---|
 //! | 1 talking to it edits code | `talk_changes_no_file`, `talk_on_the_screen_changes_no_file`; `tools/intent.rs` for eight words of the model |
-//! | 2 a word in the request deletes code | not here yet |
+//! | 2 a word in the request deletes code | `a_word_of_the_request_removes_nothing` |
 //! | 3 `/undo` removes the user's own work | `undo_keeps_what_the_user_did_since`; `attacks/undo` |
 //! | 4 half of an answer is dropped | `nothing_of_an_answer_is_dropped_without_a_word` |
-//! | 5 no new files | not here yet |
-//! | 6 damage in other files | not here yet |
+//! | 5 no new files | `a_new_file_is_written_in_an_empty_folder` |
+//! | 6 damage in other files | `an_elision_replaces_no_code` |
 //! | 7 a configured check makes questions fail | `a_question_does_not_fail_because_of_a_check`; `tools/intent.rs` |
 //! | 8 the retry misleads the model | `a_retry_asks_for_nothing_that_nobody_said` |
 //! | 9 invention with the facts at hand | `what_is_known_is_not_invented`; `tools/intent.rs` |
@@ -96,6 +96,42 @@ fn nothing_of_an_answer_is_dropped_without_a_word() {
     assert!(item || said.contains("was not changed"), "Item: {said}\n{both}");
     assert!(cart || said.contains("was not changed"), "Cart: {said}\n{both}");
     assert!(both.contains("self.items.append(item)"), "what the answer does not mention stays: {both}");
+}
+
+#[test]
+fn a_word_of_the_request_removes_nothing() {
+    const STORE: &str = "export interface Todo {\n  id: number;\n  title: string;\n}\n\nexport class Store {\n  private todos: Todo[] = [];\n\n  add(todo: Todo): void {\n    this.todos.push(todo);\n  }\n}\n";
+    let answer = "```typescript\nexport class Store {\n  private todos: Todo[] = [];\n\n  add(todo: Todo): void {\n    this.todos.push(todo);\n  }\n\n  remove(id: number): void {\n    this.todos = this.todos.filter((todo) => todo.id !== id);\n  }\n}\n```\n";
+    let world = World::empty(|_| "edit", Box::leak(Box::new([answer])));
+    world.write("src/store.ts", STORE);
+    let output = world.exec(&["Add a method remove(id) to Store that deletes a todo"]);
+    let text = world.read("src/store.ts");
+    assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+    assert!(text.contains("remove(id: number)"), "{text}");
+    for line in STORE.lines() {
+        assert!(text.contains(line), "{line:?} is gone: {text}");
+    }
+}
+
+#[test]
+fn a_new_file_is_written_in_an_empty_folder() {
+    let answer = "```python\ndef fizz(number):\n    return \"fizz\" if number % 3 == 0 else number\n\n\nfor number in range(1, 16):\n    print(fizz(number))\n```\n";
+    let world = World::empty(|_| "edit", Box::leak(Box::new([answer])));
+    let output = world.exec(&["Write a Python program fizz.py that prints the numbers from 1 to 15 with fizz"]);
+    assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+    assert!(world.read("fizz.py").starts_with("def fizz(number):\n"));
+}
+
+#[test]
+fn an_elision_replaces_no_code() {
+    let answer = "```rust\n#[test]\nfn schema() {\n    // Your implementation here\n}\n```\n";
+    let world = World::empty(|_| "edit", Box::leak(Box::new([answer])));
+    world.write("README.md", "# Teh shop\n\nSells things.\n");
+    let code = "#[test]\nfn schema() {\n    let read = read(\"a.json\");\n    assert_eq!(read, 7);\n}\n";
+    world.write("src/schema.rs", code);
+    let output = world.exec(&["Fix the typo in the README title"]);
+    assert_eq!(world.read("src/schema.rs"), code, "{}", printed(&output));
+    assert_eq!(output.status.code(), Some(3), "it was not done, and says so: {}", printed(&output));
 }
 
 #[test]
