@@ -65,6 +65,8 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
         Ok(gone) => gone,
         Err(why) => return desk.trouble(why).await,
     };
+    // What a commit would take is what the files still have; what comes again is the person's to commit.
+    desk.uncommitted.retain(|pending| if what == "undo" { pending.turn != turn } else { pending.turn < turn });
     left.extend(gone.failed);
     for (edit, path, lines) in edits {
         let event = match left.iter().find(|(failed, _)| *failed == path) {

@@ -149,6 +149,11 @@ pub enum Command {
         /// The line.
         line: String,
     },
+    /// Commits what Flint changed and has not committed yet.
+    Commit {
+        /// Its message; an empty one is made from what was asked.
+        message: String,
+    },
     /// Writes AGENTS.md with the commands of the project, unless there is one.
     Init,
     /// Begins an empty session.

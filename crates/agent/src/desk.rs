@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::candidates::{LastTry, Refused};
 use crate::command::{Command, Decision, Prompt, Style};
+use crate::commit::Pending;
 use crate::config::Config;
 use crate::conversation::Conversation;
 use crate::edit::Written;
@@ -81,6 +82,8 @@ pub struct Desk {
     overruled: bool,
     /// Files that stay before the model.
     pub pinned: Vec<PathBuf>,
+    /// What turns changed since the last commit that Flint made, oldest first.
+    pub uncommitted: Vec<Pending>,
 }
 
 /// What ended a wait.
@@ -134,6 +137,7 @@ impl Desk {
             asked: None,
             overruled: false,
             pinned: Vec::new(),
+            uncommitted: Vec::new(),
         }
     }
 

@@ -113,6 +113,7 @@ async fn new(desk: &mut Desk) {
     // The tools write into the journal of the session they were made for.
     desk.tools = None;
     desk.pinned.clear();
+    desk.uncommitted.clear();
     opened(desk, Replay::default()).await;
 }
 

@@ -12,6 +12,7 @@ pub mod candidates;
 pub mod check;
 pub mod checkpoint;
 mod command;
+pub mod commit;
 mod compact;
 pub mod config;
 pub mod context;

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::candidates::Refused;
 use crate::command::{Command, Prompt, Style};
+use crate::commit::{self, Pending, When};
 use crate::config::{Loaded, Persistence, Sources};
 use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
@@ -139,7 +140,11 @@ async fn obey(desk: &mut Desk, command: Command) {
             begin(desk, &format!("candidate {candidate}")).await;
             desk.history.ready().await;
             let outcome = candidates::choose(desk, candidate).await;
+            let done = outcome == Outcome::Done;
             end(desk, outcome).await;
+            if done {
+                commit_turn(desk).await;
+            }
         }
         Command::Shell { line } => {
             begin(desk, &format!("!{line}")).await;
@@ -151,6 +156,7 @@ async fn obey(desk: &mut Desk, command: Command) {
             let outcome = init::run(desk).await;
             end(desk, outcome).await;
         }
+        Command::Commit { message } => commit::run(desk, &message).await,
         Command::Shutdown => desk.closing = true,
         // Nothing is under way that these could be about.
         Command::Stop | Command::Decide { .. } => {}
@@ -183,8 +189,19 @@ async fn checked(desk: &mut Desk, outcome: Outcome) -> CheckFails {
         Outcome::Done => check::after_turn(desk).await,
         _ => None,
     };
+    let passed = outcome == Outcome::Done && fails.is_none();
     end(desk, outcome).await;
+    if passed {
+        commit_turn(desk).await;
+    }
     fails
+}
+
+/// Commits what the turn changed, where that is configured. Whoever runs checks of their own commits after them.
+async fn commit_turn(desk: &mut Desk) {
+    if desk.options.checks && desk.config().commit == When::Turn && !desk.written.is_empty() {
+        commit::run(desk, "").await;
+    }
 }
 
 /// One more answer, because the check fails after the first.
@@ -203,6 +220,7 @@ async fn overrule(desk: &mut Desk) {
     if let Err(why) = candidates::take_back(desk).await {
         return desk.trouble(why).await;
     }
+    taken_back(desk);
     desk.refused = Refused::default();
     let other = if taken_for == Intent::Change { Intent::Question } else { Intent::Change };
     turn(desk, &Prompt { intent: Some(other), ..prompt }).await;
@@ -214,13 +232,22 @@ async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) -> Ch
         return turn(desk, &Prompt { failing, intent: Some(Intent::Change), ..prompt }).await;
     }
     // Before the turn, so that its checkpoint and its diff begin where the task began.
-    let taken_back = candidates::take_back(desk).await;
+    let taken = candidates::take_back(desk).await;
+    if taken.is_ok() {
+        taken_back(desk);
+    }
     begin(desk, &prompt.text).await;
-    let outcome = match taken_back {
+    let outcome = match taken {
         Ok(()) => candidates::again(desk, &prompt).await,
         Err(why) => Outcome::Failed { why },
     };
     checked(desk, outcome).await
+}
+
+/// What the last turn wrote is not in the files any more.
+fn taken_back(desk: &mut Desk) {
+    let turn = desk.turn;
+    desk.uncommitted.retain(|pending| pending.turn != turn);
 }
 
 async fn begin(desk: &mut Desk, text: &str) {
@@ -242,5 +269,9 @@ async fn end(desk: &mut Desk, outcome: Outcome) {
         Outcome::Failed { why } => format!("failed: {why}"),
     };
     desk.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;
+    if !desk.written.is_empty() {
+        let asked = desk.history.turn_lines().pop().map(|turn| turn.text).unwrap_or_default();
+        desk.uncommitted.push(Pending { turn: desk.turn, asked, written: desk.written.clone() });
+    }
     desk.emit(Event::TurnEnded { turn: desk.turn, outcome, usage }).await;
 }

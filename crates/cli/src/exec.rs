@@ -121,6 +121,7 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
         true => Box::new(Lines::default()),
         false => Box::new(Report::new()),
     };
+    let commits = options.config.config.commit == agent::commit::When::Turn;
     let (partner, mut events) = Partner::start(options);
     partner.send(Command::Status).await;
     let mut command = Command::Ask(prompt.clone());
@@ -156,6 +157,9 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
         errln!("the check failed; Flint asks the model for another answer");
         command = Command::Repair { prompt: prompt.clone(), failing };
     };
+    if code == Code::Done && commits {
+        partner.send(Command::Commit { message: String::new() }).await;
+    }
     partner.send(Command::Shutdown).await;
     while let Some(event) = events.recv().await {
         follow.event(&event)?;

@@ -60,6 +60,7 @@ const STYLES: &[&str] = &["pair", "agent"];
 const WIRE_APIS: &[&str] = &["responses", "chat"];
 const INTENTS: &[&str] = &["auto", "answer", "change"];
 const SCREENS: &[&str] = &["full", "inline"];
+const COMMITS: &[&str] = &["off", "turn"];
 const HISTORY: &[&str] = &["save-all", "none"];
 
 use ByProject::{Free, Never, Stricter};
@@ -82,6 +83,7 @@ pub const KEYS: &[Key] = &[
         "whether messages change files: decided for each, never, or always",
     ),
     key("check", Text, Free, "", "a shell command that must succeed after an edit"),
+    key("commit", Choice(COMMITS), Never, "\"off\"", "`turn` commits what a turn changed, and nothing else, in git"),
     key("try.count", Count, Free, "5", "candidates of `/try`"),
     key("try.check", Text, Free, "", "the check of `/try`; when not set it is `check`"),
     key("approval_policy", Choice(APPROVAL_POLICIES), Stricter, "\"on-request\"", "when a person is asked"),

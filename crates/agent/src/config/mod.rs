@@ -27,7 +27,7 @@ pub use provider::Provider;
 
 use crate::command::Style;
 use crate::trust::{self, Standing, Trust};
-use crate::{approval, intent, sandbox};
+use crate::{approval, commit, intent, sandbox};
 use layers::Layers;
 
 /// Everything a person can choose.
@@ -58,6 +58,8 @@ pub struct Config {
     pub intent: intent::Setting,
     /// A shell command that must succeed after an edit. A trusted project may set it: then it always runs in the sandbox.
     pub check: Option<String>,
+    /// When Flint commits what it changed.
+    pub commit: commit::When,
     /// Randomness of answers.
     pub temperature: Option<f64>,
     /// Longest answer in tokens.

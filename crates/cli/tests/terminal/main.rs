@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod commands;
+mod commit;
 mod edits;
 mod first;
 mod inline;

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use pty_process::blocking;
 
@@ -27,6 +28,9 @@ class Cart:
 def total(cart):
     return sum(item.price for item in cart.items)
 ";
+
+/// How long an answer may take before a test gives up: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder, a state of its own, and a model.
 pub struct World {
@@ -135,19 +139,29 @@ impl World {
         let mut command = self.command(&[&["--plain"], arguments].concat());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (tell, pieces) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut piece) {
+                let _ = tell.send(String::from_utf8_lossy(&piece[..count]).into_owned());
+            }
+        });
         let mut told = String::new();
         for (line, wanted) in lines {
             let from = told.len();
             writeln!(input, "{line}").unwrap();
-            let mut piece = [0; 4096];
             while !told[from..].contains(wanted) {
-                let count = output.read(&mut piece).unwrap();
-                assert!(count > 0, "flint ended before {wanted:?}: {told}");
-                told += &String::from_utf8_lossy(&piece[..count]);
+                match pieces.recv_timeout(PATIENCE) {
+                    Ok(piece) => told += &piece,
+                    Err(why) => {
+                        let _ = child.kill();
+                        panic!("never told: {wanted:?} ({why}): {told}");
+                    }
+                }
             }
         }
         drop(input);
-        output.read_to_string(&mut told).unwrap();
+        told.extend(pieces);
         assert!(child.wait().unwrap().success(), "{told}");
         told
     }

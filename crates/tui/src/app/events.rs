@@ -142,7 +142,8 @@ impl App {
             .and_then(|at| self.steers.remove(at))
         {
             Some(steer) => self.reword(steer.block, format!("{text}  (asks next)")),
-            None => self.notice(format!("asks next: {text}")),
+            // Below a sentence that is being written, which goes on above it.
+            None => drop(self.conversation.say(Voice::Notice, format!("asks next: {text}"))),
         }
     }
 

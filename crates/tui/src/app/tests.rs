@@ -176,6 +176,8 @@ fn enter_steers_tab_queues_and_esc_stops_while_the_model_talks() {
     assert_eq!(bench.effects(), [Effect::Send(Command::Queue("and then this".into()))]);
     bench.event(Event::Queued { text: "and then this".to_owned(), waiting: 1 });
     assert!(bench.sees("1 waiting"));
+    bench.text(" in one line");
+    assert!(bench.sees("new words in one line"), "a notice does not cut a sentence in two");
 
     bench.write("half a thought");
     bench.key(KeyCode::Esc);
