@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown, definitions, files};
 use crate::event::FileRead;
-use crate::outline::Item;
+use crate::outline::{Item, Language};
 
 pub use cite::places;
 pub use names::{Missing, missing, paths};
@@ -43,6 +43,8 @@ pub struct Project {
     pub sources: Vec<Source>,
     /// Paths of all files.
     pub paths: Vec<PathBuf>,
+    /// Code that was not read, because there is too much of it: nothing is known of it.
+    pub unread: Option<PathBuf>,
 }
 
 /// One file.
@@ -70,8 +72,13 @@ impl Project {
         let walked = files::walk(root);
         let mut left = READ_BYTES_MAX;
         let mut sources = Vec::new();
+        let mut unread = walked.cut.then(PathBuf::new);
         for (path, size) in &walked.files {
+            let too_large = *size > files::FILE_BYTES_MAX;
             let size = usize::try_from(*size).unwrap_or(usize::MAX);
+            if (size > left || too_large) && Language::of(path).is_some() {
+                unread.get_or_insert_with(|| path.clone());
+            }
             if size > left {
                 continue;
             }
@@ -81,7 +88,7 @@ impl Project {
                 sources.push(Source { path: path.clone(), text, items });
             }
         }
-        Self { root: root.to_owned(), sources, paths: walked.files.into_iter().map(|(path, _)| path).collect() }
+        Self { root: root.to_owned(), sources, paths: walked.files.into_iter().map(|(path, _)| path).collect(), unread }
     }
 
     /// Whether all of its code could be shown.

@@ -209,6 +209,8 @@ pub(super) async fn turn(desk: &mut Desk, prompt: &Prompt) -> Option<Outcome> {
     let root = desk.root();
     let project = tokio::task::spawn_blocking(move || Project::read(&root)).await.ok()?;
     let found = match asked {
+        // A name may be used where nobody looked.
+        Asked::Rename(..) if project.unread.is_some() => Err(too_much(&project)),
         Asked::Rename(from, to) => rename(&project, &from, &to)?,
         Asked::Delete(paths) => delete(&project, &paths)?,
     };
@@ -262,6 +264,13 @@ fn rename(project: &Project, from: &str, to: &str) -> Option<Found> {
             Some(Ok((renamed.files.into_iter().map(whole).collect(), text)))
         }
     }
+}
+
+fn too_much(project: &Project) -> String {
+    let file = project.unread.as_deref().unwrap_or(Path::new(""));
+    let what =
+        if file.as_os_str().is_empty() { "the rest of the folder".to_owned() } else { file.display().to_string() };
+    format!("{what} is too much to follow names in; start Flint in a folder further down, or have it ignored")
 }
 
 fn rename_file(project: &Project, from: &Path, to: &str) -> Found {

@@ -77,7 +77,7 @@ async fn know(desk: &mut Desk, prompt: &Prompt) -> Option<Known> {
         let missing = facts::missing(&project, &asked);
         (project, missing)
     });
-    let nothing = || Project { root: PathBuf::new(), sources: Vec::new(), paths: Vec::new() };
+    let nothing = || Project { root: PathBuf::new(), sources: Vec::new(), paths: Vec::new(), unread: None };
     let (project, missing) = read.await.unwrap_or_else(|_| (nothing(), Vec::new()));
     let mut asked = prompt.clone();
     // Code is written in English: words of another language find nothing in it but names.

@@ -209,3 +209,28 @@ async fn what_is_imported_must_be_there() {
         world.read("shop/cart.py")
     );
 }
+
+#[tokio::test]
+async fn several_files_are_made_and_changed_in_one_turn() {
+    let answer = "First, create `shop/rates.py` with the rates:\n\n```python\nRATE = 19\n\n\ndef rate():\n    return RATE\n```\n\nThen \
+                  the settings in `shop.toml`:\n\n```toml\n[tax]\nrate = 19\n```\n\nAnd the cart:\n\n```python\nclass Cart:\n    def \
+                  is_empty(self) -> bool:\n        return len(self.lines) == 0\n```\n";
+    let world = world(&[("shop/cart.py", CART)], [Say::all(answer)]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Make shop/rates.py and shop.toml, and use len in Cart.is_empty.").await, Outcome::Done);
+    assert_eq!(world.read("shop/rates.py"), "RATE = 19\n\n\ndef rate():\n    return RATE\n");
+    assert_eq!(world.read("shop.toml"), "[tax]\nrate = 19\n");
+    assert_eq!(world.read("shop/cart.py"), CART.replace("return not self.lines", "return len(self.lines) == 0"));
+}
+
+#[tokio::test]
+async fn names_are_not_followed_where_nobody_looked() {
+    let huge = format!("from a import old\n{}", "x = 1\n".repeat(60_000));
+    let world = world(&[("a.py", "def old():\n    return 1\n"), ("big.py", &huge)], []).await;
+    let mut talk = world.start();
+    let Outcome::Failed { why } = talk.ask("Rename old to new everywhere.").await else {
+        panic!("big.py was not read")
+    };
+    assert!(why.starts_with("big.py is too much to follow names in"), "{why}");
+    assert_eq!(world.read("a.py"), "def old():\n    return 1\n");
+}

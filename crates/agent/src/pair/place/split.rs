@@ -37,11 +37,17 @@ pub(super) fn parts(head: &Head, text: &str, around: &Surroundings<'_>) -> Resul
         _ => None,
     };
     let fresh = || rest.iter().copied().next().or(alone).or_else(|| comment_path(text));
+    // A sentence above a block names a new file where the request wants that one made.
+    let made = || {
+        let written = words(&head.heading).into_iter().rev();
+        let made = wanted(around);
+        written.filter_map(|word| files::inside(around.root, word)).find(|path| made.contains(path))
+    };
     let fresh = || -> Option<PathBuf> {
         fresh().filter(|name| looks_like_path(name)).and_then(|name| files::inside(around.root, name))
     };
     let fits = |path: &PathBuf| language_fits(language, path);
-    let named = named.filter(fits).or_else(|| fresh().filter(fits));
+    let named = named.filter(fits).or_else(|| fresh().filter(fits)).or_else(|| made().filter(fits));
     let talk = TALK.contains(&language.to_lowercase().as_str());
     if talk && named.is_none() {
         return Err("it is a command or its output, which Flint does not run".to_owned());
