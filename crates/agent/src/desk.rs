@@ -28,6 +28,7 @@ use crate::history::History;
 use crate::intent::{Intent, Leanings};
 use crate::local;
 use crate::partner::PartnerOptions;
+use crate::pinned;
 use crate::sandbox;
 use crate::session::Replay;
 use crate::tools::Tools;
@@ -252,6 +253,9 @@ impl Desk {
                 Ok(found) => self.emit(Event::Sessions(found)).await,
                 Err(why) => self.trouble(why).await,
             },
+            // Both hold from the next turn on.
+            Command::Add { path } => pinned::add(self, &path).await,
+            Command::Drop { path } => pinned::drop(self, &path).await,
             _ => self.trouble("a turn is running; stop it first (Esc), or wait until it has ended").await,
         }
     }

@@ -99,7 +99,7 @@ pub fn tell_of_fetch(store: &Store, name: &str, asks: bool) -> anyhow::Result<()
     if matches!(presence, Presence::Installed { .. }) || hub::HuggingFace::from_env().has(entry) {
         return Ok(());
     }
-    let size = size_of(entry, presence).map_or_else(|| "its size is not known".to_owned(), format_bytes);
+    let size = size_in_words(entry, presence);
     let from: Vec<String> = entry.sources.iter().map(Source::who).collect();
     errln!("The model {} ({size}, licence {}) is not on this machine yet.", entry.name, entry.licence);
     errln!("It comes from {}.", from.join("; where that cannot be reached, from "));
@@ -121,7 +121,7 @@ pub fn known() -> Vec<agent::KnownModel> {
             name: entry.name.clone(),
             aliases: entry.aliases.clone(),
             here: matches!(presence, Presence::Installed { .. }),
-            size: size_of(entry, presence).map_or_else(|| "size not known".to_owned(), format_bytes),
+            size: size_in_words(entry, presence),
             source: entry.sources.first().map(Source::who).unwrap_or_default(),
         }
     };
@@ -226,6 +226,17 @@ fn remove(store: &Store, name: &str, forget: bool) -> anyhow::Result<()> {
         errln!("{}: its sha256 is forgotten; the next file that its source publishes is accepted", entry.name);
     }
     Ok(())
+}
+
+/// The size of a file, or about how large it will be where nobody has measured it.
+fn size_in_words(entry: &Entry, presence: Presence) -> String {
+    let billions = entry.parameters.split('B').next().and_then(|number| number.trim().parse::<f64>().ok());
+    match (size_of(entry, presence), billions) {
+        (Some(bytes), _) => format_bytes(bytes),
+        // Files of 7 to 33 billion weights in this format have 4.8 to 4.9 bits for each, smaller ones up to 6.
+        (None, Some(billions)) if entry.quantisation == "Q4_K_M" => format!("about {:.0} GB", billions * 5.0 / 8.0),
+        (None, _) => "size not known".to_owned(),
+    }
 }
 
 fn size_of(entry: &Entry, presence: Presence) -> Option<u64> {

@@ -148,6 +148,7 @@ fn models_are_listed_with_what_a_pull_costs_and_unknown_ones_are_refused() {
     let told = crate::world::printed(&child.wait_with_output().unwrap());
     assert!(told.contains("`flint models pull NAME` fetches one of these:"), "{told}");
     assert!(told.contains("qwen2.5-coder-1.5b") && told.contains("1.1 GB from Hugging Face, Qwen/"), "{told}");
+    assert!(told.contains("qwen2.5-coder-7b") && told.contains("about 5 GB from Hugging Face, Qwen/"), "{told}");
     assert!(told.contains("there is no model qwen2.5-coder-15b; the nearest names are qwen2.5-coder-"), "{told}");
     assert!(
         told.contains("qwen2.5-coder-7b is not here") && told.contains("flint models pull qwen2.5-coder-7b"),
