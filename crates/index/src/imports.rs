@@ -45,15 +45,11 @@ pub fn dangling(sources: &[Source<'_>], path: &Path, text: &str, known: impl Fn(
 
 /// The names in a list, as the file they come from calls them.
 fn names(list: &str) -> Vec<&str> {
-    let bare = |part: &str| part.split(" as ").next().unwrap_or_default().trim().len();
     list.split(',')
         .map(|part| part.trim().trim_start_matches("type "))
-        .map(|part| &part[..bare(part)])
-        .filter(|name| {
-            !name.is_empty()
-                && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-                && !matches!(*name, "self" | "default")
-        })
+        .map(|part| part.split(" as ").next().unwrap_or_default().trim())
+        .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_'))
+        .filter(|name| !matches!(*name, "self" | "default"))
         .collect()
 }
 

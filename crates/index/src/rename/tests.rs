@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// Writes a project, renames in it, and returns what came of it and the folder.
@@ -192,4 +194,28 @@ fn a_module_that_gets_another_name_is_imported_by_it() {
     let expected = "from shop.rates import tax\nimport shop.rates\nfrom . import rates\n\nrates.tax()\nshop.rates.tax()\npricing = 1\n";
     assert_eq!(moved, [("shop/a.py".into(), expected.to_owned())]);
     assert_eq!(crate::importers(&sources, Path::new("shop/pricing.py")).len(), 5);
+}
+
+proptest! {
+    /// Whatever stands in the files, nothing breaks, and what comes back differs from what was there only in the name.
+    #[test]
+    fn any_text_can_be_searched(
+        one in "(old|new|é|\u{3000}|import |from |use |crate::|super::|\\{|\\}|\\(|\\)|\"|'|`|f\"|#|//|\\.|:|=|,| as |type |\n|def |fn |let | ){0,40}",
+        two in "(old|new|é|import |from |use |a::|a\\.|\\{|\\}|\\(|\"|'|#|\\.|:|=|,| as |\\*|\n|def |fn | ){0,40}",
+    ) {
+        for ending in ["py", "rs", "ts", "go", "c"] {
+            let (first, second) = (format!("a.{ending}"), format!("src/b.{ending}"));
+            let sources = [Source { path: Path::new(&first), text: &one }, Source { path: Path::new(&second), text: &two }];
+            if let Ok(renamed) = rename(&sources, "old", "newest") {
+                for (path, text) in renamed.files {
+                    let before = sources.iter().find(|source| source.path == path).unwrap().text;
+                    prop_assert_eq!(text.replace("old: newest", "old").replace("newest", "old"), before);
+                }
+            }
+            let _ = uses(&sources, Path::new(&first), "old");
+            let _ = crate::moved(&sources, Path::new(&first), Path::new("old.py"));
+            let _ = crate::importers(&sources, Path::new(&second));
+            let _ = crate::dangling(&sources, Path::new(&second), &two, |_| false);
+        }
+    }
 }

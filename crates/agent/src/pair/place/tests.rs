@@ -2,6 +2,8 @@
 
 mod generated;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const MODULE: &str = "from typing import List\n\n\ndef first(a):\n    return a[0]\n\n\ndef last(a):\n    return a[1]\n";
@@ -120,4 +122,21 @@ fn what_is_not_reached_yet_is_kept() {
     assert_eq!(lines, (1, 0), "{diff}");
     let (old, new) = grow("def last(a):\n").unwrap();
     assert_eq!(crate::diff::growing(&old, &new).1, (0, 0));
+}
+
+proptest! {
+    /// Whatever a model writes, nothing breaks.
+    #[test]
+    fn no_answer_breaks_it(
+        info in "(python|diff|markdown|toml|sh| src/module.py| new.toml|é){0,2}",
+        text in "(def last\\(a\\):\n|class A:\n|    def b\\(self\\):\n|    x = 1\n|    return 1\n|# \\.\\.\\.\n|pass\n|\n|é\u{3000}\n|@@ -1 \\+1 @@\n|\\+x\n|-def last\\(a\\):\n|--- a/x\n|\\+\\+\\+ b/src/module.py\n|\\*\\*\\* Begin Patch\n|# A\n|\\[a\\]\n|k = 1\n|import os\n|\"\"\"){0,12}",
+        request in "(remove |last| and |delete `first`|\\.|é|Entferne | module.py| löschen){0,6}",
+    ) {
+        let world = World::new();
+        let around = Surroundings { request: &request, ..world.around() };
+        let head = Head { info, heading: "`src/module.py`".to_owned() };
+        let _ = all(&[(&head, &text), (&head, &text)], &around);
+        let _ = so_far(Path::new("src/module.py"), &head, &text, &around);
+        let _ = target(&head, &text, &around);
+    }
 }
