@@ -109,7 +109,7 @@ impl Phase {
             candidates: p.candidates,
             tiles,
             rows: (tiles * pack::TILE_ROWS as u32).min(s.rows - row),
-            slot: s.output + row,
+            first_row: s.output + row,
             columns: p.columns,
             supers: p.supers,
             slices: p.slices,

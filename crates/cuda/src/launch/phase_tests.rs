@@ -6,12 +6,12 @@ use super::*;
 fn phase(slices: u32, segments: &[(Format, u32, u32, u64)]) -> Phase {
     let mut product = ProductBlock { columns: 1536, supers: 6, slices, rows: 1, ..ProductBlock::default() };
     product.segments = [SegmentBlock { first_block: u32::MAX, ..SegmentBlock::default() }; 3];
-    let mut first_block = 0;
+    let (mut first_block, mut output) = (0, 0);
     for (segment, &(format, rows, blocks, second)) in product.segments.iter_mut().zip(segments) {
         let (weights, tiles) = (4096, rows.div_ceil(4));
         let format = format.file_id();
-        *segment = SegmentBlock { weights, second, format, rows, tiles, first_block, blocks, ..*segment };
-        first_block += blocks;
+        *segment = SegmentBlock { weights, second, format, rows, tiles, first_block, blocks, output, ..*segment };
+        (first_block, output) = (first_block + blocks, output + rows);
     }
     Phase {
         kind: STORE,
@@ -33,14 +33,15 @@ fn every_row_and_every_byte_is_one_blocks() {
         let mut rows = Vec::new();
         let mut bytes = vec![0; segments.len()];
         for (job, stretch) in parts.iter().filter(|(job, _)| job.tiles > 0) {
-            rows.push(job.rows);
+            rows.extend(job.first_row..job.first_row + job.rows);
             let which = segments.iter().position(|s| s.0.file_id() == job.format).unwrap();
             bytes[which] += u32::from(stretch.tiles) * u32::from(stretch.supers) * u32::from(stretch.chunk);
             assert!(slices == 1 || usize::from(stretch.width * stretch.chunk) <= Ring::new(false).slot_bytes);
             let parts = stretch.rounds * 16 + stretch.rest;
             assert!(if slices == 1 { parts == 0 } else { parts * stretch.width >= stretch.supers });
         }
-        assert_eq!(rows.iter().sum::<u32>(), segments.iter().map(|s| s.1).sum::<u32>());
+        rows.sort_unstable();
+        assert_eq!(rows, (0..segments.iter().map(|s| s.1).sum()).collect::<Vec<u32>>());
         for format in [Format::Q4_K, Format::Q6_K] {
             let of = |s: &&(Format, u32, u32, u64)| s.0 == format;
             let all: u32 = segments.iter().filter(of).map(|s| s.1.div_ceil(4) * if s.3 == 0 { 1 } else { 2 }).sum();
