@@ -115,11 +115,14 @@ fn a_word_of_the_request_removes_nothing() {
 
 #[test]
 fn a_new_file_is_written_in_an_empty_folder() {
-    let answer = "```python\ndef fizz(number):\n    return \"fizz\" if number % 3 == 0 else number\n\n\nfor number in range(1, 16):\n    print(fizz(number))\n```\n";
-    let world = World::empty(|_| "edit", Box::leak(Box::new([answer])));
-    let output = world.exec(&["Write a Python program fizz.py that prints the numbers from 1 to 15 with fizz"]);
-    assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
-    assert!(world.read("fizz.py").starts_with("def fizz(number):\n"));
+    let with_function = "```python\ndef fizz(number):\n    return \"fizz\" if number % 3 == 0 else number\n\n\nfor number in range(1, 16):\n    print(fizz(number))\n```\n";
+    let without = "Here you are:\n\n```python\nfor number in range(1, 16):\n    print(\"fizz\" if number % 3 == 0 else number)\n```\n";
+    for (answer, begins) in [(with_function, "def fizz(number):\n"), (without, "for number in range(1, 16):\n")] {
+        let world = World::empty(|_| "edit", Box::leak(Box::new([answer])));
+        let output = world.exec(&["Write a Python program fizz.py that prints the numbers from 1 to 15 with fizz"]);
+        assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        assert!(world.read("fizz.py").starts_with(begins), "{}", world.read("fizz.py"));
+    }
 }
 
 #[test]

@@ -128,7 +128,8 @@ fn code(
     }
     let tops: Vec<&Item> = items.iter().filter(|item| item.parents.is_empty() || !is_inside(item, &items)).collect();
     if tops.is_empty() {
-        let path = named.ok_or_else(|| "it defines nothing, and no file is named".to_owned())?;
+        let path = named.or_else(|| fresh(kind, around));
+        let path = path.ok_or_else(|| "it defines nothing, and no file is named".to_owned())?;
         return Ok(Parts { parts: vec![(path, text.to_owned())], left: Vec::new() });
     }
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -285,12 +286,10 @@ fn wanted(around: &Surroundings<'_>) -> Vec<PathBuf> {
 /// Where a block goes that no name leads to: the one file of its language that the request wants made, or names, or else
 /// the only one that was shown and is no test.
 fn meant(kind: &Path, language: &str, around: &Surroundings<'_>) -> Result<PathBuf, String> {
-    let same = |path: &Path| files::language(path) == files::language(kind) || path.extension() == kind.extension();
-    let taken = |path: &PathBuf| around.files.iter().any(|file| file.path == *path);
-    let fresh: Vec<PathBuf> = wanted(around).into_iter().filter(|path| same(path) && !taken(path)).collect();
-    if let [path] = &fresh[..] {
-        return Ok(path.clone());
+    if let Some(path) = fresh(kind, around) {
+        return Ok(path);
     }
+    let same = |path: &Path| is_like(kind, path);
     let shown: Vec<&Shown> = around.files.iter().filter(|file| same(&file.path)).collect();
     let asked: Vec<&&Shown> = shown.iter().filter(|file| asked(&file.path, around)).collect();
     if let [file] = asked[..] {
@@ -301,6 +300,17 @@ fn meant(kind: &Path, language: &str, around: &Surroundings<'_>) -> Result<PathB
         (Some(file), None) if same(&file.path) || language.is_empty() => Ok(file.path.clone()),
         _ => Err("it is new, and nothing says which file it belongs to; name the file".to_owned()),
     }
+}
+
+/// The one file of a block's language that the request wants made.
+fn fresh(kind: &Path, around: &Surroundings<'_>) -> Option<PathBuf> {
+    let taken = |path: &PathBuf| around.files.iter().any(|file| file.path == *path);
+    let mut fresh = wanted(around).into_iter().filter(|path| is_like(kind, path) && !taken(path));
+    fresh.next().filter(|_| fresh.next().is_none())
+}
+
+fn is_like(kind: &Path, path: &Path) -> bool {
+    files::language(path) == files::language(kind) || path.extension() == kind.extension()
 }
 
 /// A block that is not code: by its name, else by its language.
