@@ -75,16 +75,10 @@ impl Row {
     }
 }
 
-/// The commit of the working tree this is run in, if it is one, or what `FLINT_COMMIT` says. Whether files were changed
-/// since is not asked: comparing them would run filters that the repository names.
+/// The commit this program was built from, unless `FLINT_COMMIT` says another.
 pub fn commit() -> Option<String> {
-    if let Ok(commit) = std::env::var("FLINT_COMMIT") {
-        return Some(commit);
-    }
-    let folder = std::env::current_dir().ok()?;
-    let git = boundary::program::git(&folder)?.args(["describe", "--always"]).output();
-    let output = git.ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let built = || env!("FLINT_VERSION").split_once('(').and_then(|(_, commit)| commit.split(' ').next());
+    std::env::var("FLINT_COMMIT").ok().or_else(|| built().map(str::to_owned))
 }
 
 /// The middle value.
