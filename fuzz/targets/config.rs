@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use agent::config::{Config, Sources};
-use agent::sandbox::Mode;
+use sandbox::Mode;
 use libfuzzer_sys::fuzz_target;
 
 /// A folder of this process: `.flint/config.toml` in it is the project's file, and `config.toml` in `.flint` the user's.

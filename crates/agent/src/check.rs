@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
+
 use crate::desk::{Desk, During};
 use crate::event::Event;
 use crate::failing::{Failing, talkative_python};
 use crate::partner::PartnerOptions;
-use crate::sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
 
 /// Calls of tools have small numbers; the check of a turn has this one and the turn's.
 const CALL: u64 = 1 << 32;

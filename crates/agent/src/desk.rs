@@ -29,7 +29,6 @@ use crate::intent::{Intent, Leanings};
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::pinned;
-use crate::sandbox;
 use crate::session::Replay;
 use crate::tools::Tools;
 

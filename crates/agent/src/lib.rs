@@ -34,8 +34,6 @@ mod models;
 pub mod pair;
 mod partner;
 mod pinned;
-#[allow(clippy::disallowed_methods, reason = "it starts this program again, and what it was given to hold")]
-pub mod sandbox;
 pub mod session;
 mod shell;
 pub mod tool_loop;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use sandbox::{CommandSpec, Mode, Policy, Sandbox};
 
 use crate::desk::{Desk, During};
 use crate::event::{Event, Outcome};
-use crate::sandbox::{CommandSpec, Mode, Policy, Sandbox};
 use crate::tools::{self, Interrupt};
 
 /// What the screen calls it.

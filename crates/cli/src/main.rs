@@ -80,7 +80,7 @@ enum Command {
 
 fn main() -> ExitCode {
     // The sandbox starts this program again, and must find nothing opened and no thread started.
-    if let Some(code) = agent::sandbox::enter(std::env::args_os()) {
+    if let Some(code) = ::sandbox::enter(std::env::args_os()) {
         return ExitCode::from(code);
     }
     // So do chat templates and schemas, which run within limits in a process of their own.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use agent::config::{Config, Sources};
-use agent::sandbox::{CommandSpec, Output, Sandbox};
+use sandbox::{CommandSpec, Output, Sandbox};
 use anyhow::Context;
 use clap::Args;
 

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::Mode;
+use sandbox::Mode;
 
 /// Answers of "always" that are remembered; the oldest go first.
 const REMEMBERED_MAX: usize = 256;

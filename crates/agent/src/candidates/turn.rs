@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sandbox::Mode;
+
 use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
 use crate::desk::{Desk, During};
 use crate::edit::{Batch, Change, ChangeKind, Written};
 use crate::journal::Journal;
 use crate::pair::{Question, Task};
-use crate::sandbox::Mode;
 use crate::tools::Commands;
 use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt, diff};
 

@@ -27,7 +27,7 @@ pub use provider::Provider;
 
 use crate::command::Style;
 use crate::trust::{self, Standing, Trust};
-use crate::{approval, commit, intent, sandbox};
+use crate::{approval, commit, intent};
 use layers::Layers;
 
 /// Everything a person can choose.

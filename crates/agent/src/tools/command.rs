@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use sandbox::{CommandSpec, Mode, Output, Policy, Sandbox, WorkspaceWrite};
 
 use super::Interrupt;
 use crate::Event;
-use crate::sandbox::{CommandSpec, Mode, Output, Policy, Sandbox, WorkspaceWrite};
 
 /// Bytes of output that are kept; a command may print more, which is counted.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;

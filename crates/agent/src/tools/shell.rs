@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use sandbox::{CommandSpec, Mode, Policy};
 
 use super::command::{self, Commands, Ran};
 use super::{Interrupt, ToolResult, Tools};
 use crate::approval::{self, Verdict};
-use crate::sandbox::{CommandSpec, Mode, Policy};
 use crate::{ApprovalAsk, Decision, Intent};
 
 /// Seconds a command may take, unless the model says otherwise and at most.

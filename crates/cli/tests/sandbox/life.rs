@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent::sandbox::{CommandSpec, Enforcement, Output, Policy, Sandbox};
+use sandbox::{CommandSpec, Enforcement, Output, Policy, Sandbox};
 
 use crate::place::Place;
 use crate::{policy, sandbox};

@@ -10,7 +10,7 @@ mod life;
 mod place;
 mod work;
 
-use agent::sandbox::{CommandSpec, Enforcement, Mode, Policy, Sandbox, WorkspaceWrite};
+use sandbox::{CommandSpec, Enforcement, Mode, Policy, Sandbox, WorkspaceWrite};
 use attacks::{ATTACKS, BEYOND_LANDLOCK, FOR_ROOT, NEVER_WITHOUT, Target};
 use place::Place;
 

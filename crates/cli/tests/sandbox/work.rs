@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use agent::sandbox::{CommandSpec, Ended, Mode, Policy, Sandbox, WorkspaceWrite};
+use sandbox::{CommandSpec, Ended, Mode, Policy, Sandbox, WorkspaceWrite};
 
 use crate::place::Place;
 use crate::{policy, sandbox};

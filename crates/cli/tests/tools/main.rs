@@ -11,7 +11,7 @@ mod tool_loop;
 
 use std::path::Path;
 
-use agent::sandbox::{Enforcement, Mode, Sandbox, WorkspaceWrite};
+use sandbox::{Enforcement, Mode, Sandbox, WorkspaceWrite};
 use agent::tools::Commands;
 
 /// Commands in the sandbox of this machine; without one, as a person would run them.

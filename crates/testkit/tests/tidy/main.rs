@@ -32,8 +32,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &["tokio", "kernels", "model", "engine", "text", "hub", "api", "server", "client", "agent", "tui", "cli"],
     ),
     ("server", &["hub", "client", "cli"]),
+    (
+        "sandbox",
+        &["kernels", "model", "engine", "text", "hub", "api", "server", "client", "index", "agent", "tui", "cli"],
+    ),
     ("agent", &["kernels", "model", "engine", "text", "hub", "server", "tui", "cli"]),
-    ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
     ("client", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
     ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
 ];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::sandbox::{Mode, WorkspaceWrite};
+use sandbox::{Mode, WorkspaceWrite};
 use agent::tools::{Commands, bounded};
 use anyhow::{Context, Result, ensure};
 

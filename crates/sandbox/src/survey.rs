@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::names::{Bare, is_protected};
+use crate::names::{Bare, is_protected};
 
 /// Folders that are looked into before a command. What is not reached is not writable for it.
 pub(crate) const FOLDERS_MAX: usize = 100_000;

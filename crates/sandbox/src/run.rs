@@ -13,9 +13,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
-use super::keeper::Report;
-use super::policy::Rules;
-use super::{Enforcement, KEEPER, SandboxError};
+use crate::keeper::Report;
+use crate::policy::Rules;
+use crate::{Enforcement, KEEPER, SandboxError};
 
 /// Bytes of one piece of output.
 const PIECE_BYTES: usize = 16 << 10;

@@ -7,8 +7,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 
-use super::keeper::told;
-use super::policy::{Rules, TMP};
+use crate::keeper::told;
+use crate::policy::{Rules, TMP};
 
 /// Bytes of shared memory.
 const SHARED_BYTES_MAX: u64 = 1 << 30;

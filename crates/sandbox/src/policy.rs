@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Enforcement;
-use super::names::is_protected;
+use crate::Enforcement;
+use crate::names::is_protected;
 
 /// Folders of the system, in which a command may write nothing of its own accord. So are `/`, the user's home and whatever
 /// is around it.

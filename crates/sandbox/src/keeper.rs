@@ -16,9 +16,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
-use super::guard::Guard;
-use super::policy::Rules;
-use super::{CELL, Enforcement};
+use crate::guard::Guard;
+use crate::policy::Rules;
+use crate::{CELL, Enforcement};
 
 /// What the helper processes say to the owner.
 #[derive(Debug, Serialize, Deserialize)]

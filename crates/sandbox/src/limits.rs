@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 
-use super::Enforcement;
-use super::keeper::{Control, Report};
-use super::policy::Rules;
+use crate::Enforcement;
+use crate::keeper::{Control, Report};
+use crate::policy::Rules;
 
 /// Processes and threads of one command.
 const PROCESSES_MAX: u64 = 4096;

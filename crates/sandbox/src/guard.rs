@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, RenameFlags};
 
-use super::Enforcement;
-use super::keeper::{Control, Report, told};
-use super::names::{MASKED, MASKED_NESTED};
-use super::policy::Rules;
-use super::survey::{self, FOLDERS_MAX, Found, Identity, Survey};
+use crate::Enforcement;
+use crate::keeper::{Control, Report, told};
+use crate::names::{MASKED, MASKED_NESTED};
+use crate::policy::Rules;
+use crate::survey::{self, FOLDERS_MAX, Found, Identity, Survey};
 
 /// Protected places of one command. Each is a mount or two.
 const PLACES_MAX: usize = 2048;

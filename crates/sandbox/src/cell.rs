@@ -11,9 +11,9 @@ use rustix::mount::MountFlags;
 use rustix::process::{Pid, Signal, WaitOptions};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::keeper::{Control, Report, read_rules, told};
-use super::policy::Rules;
-use super::{Enforcement, filter, landlock, limits, mounts};
+use crate::keeper::{Control, Report, read_rules, told};
+use crate::policy::Rules;
+use crate::{Enforcement, filter, landlock, limits, mounts};
 
 /// Runs the cell: the keeper's process number, the rules as JSON, then the command.
 pub(crate) fn run(arguments: Vec<OsString>) -> u8 {

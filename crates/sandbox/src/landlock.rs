@@ -7,8 +7,8 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use super::Enforcement;
-use super::policy::Rules;
+use crate::Enforcement;
+use crate::policy::Rules;
 
 /// Devices every program may write to.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use super::policy::Rules;
+use crate::policy::Rules;
 use super::*;
 
 fn rules_of(policy: &Policy) -> Rules {
