@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use agent::config::{Config, Sources};
-use sandbox::Mode;
 use libfuzzer_sys::fuzz_target;
+use sandbox::Mode;
 
 /// A folder of this process: `.flint/config.toml` in it is the project's file, and `config.toml` in `.flint` the user's.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {

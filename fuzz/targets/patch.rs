@@ -7,8 +7,8 @@ const FILE: &str = "class A:\n    def b(self):\n        return 1\n\n\ndef c():\n
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(changes) = agent::edit::patch::parse(text) else { return };
+    let Ok(changes) = workspace::edit::patch::parse(text) else { return };
     for change in &changes {
-        let _ = agent::edit::resolve(change, Some(FILE));
+        let _ = workspace::edit::resolve(change, Some(FILE));
     }
 });

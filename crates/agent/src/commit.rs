@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
+use workspace::edit::{BYTES_MAX, Written};
 
 use crate::desk::Desk;
-use crate::edit::{BYTES_MAX, Written};
 
 /// Most characters of the first line of a message that is made from what was asked.
 const SUBJECT_MAX: usize = 72;

@@ -16,20 +16,20 @@ use api::responses::Usage;
 use client::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use workspace::edit::Written;
+use workspace::session::Replay;
 
 use crate::candidates::{LastTry, Refused};
 use crate::command::{Command, Decision, Prompt, Style};
 use crate::commit::Pending;
 use crate::config::Config;
 use crate::conversation::Conversation;
-use crate::edit::Written;
 use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::intent::{Intent, Leanings};
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::pinned;
-use crate::session::Replay;
 use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use workspace::session::{EditedFile, Replay, Turn};
 
 use crate::approval;
 use crate::command::{Command, RewindWhat, Style};
@@ -10,7 +11,6 @@ use crate::config::Config;
 use crate::desk::{Desk, word};
 use crate::event::{Event, PastTurn};
 use crate::history::History;
-use crate::session::{EditedFile, Replay, Turn};
 use crate::{back, compact, models, pair, pinned};
 
 /// The profile that `Command::Fast` switches.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
+use workspace::session::SessionLine;
 
 use crate::intent::Decided;
 
@@ -380,21 +381,6 @@ pub struct TurnLine {
     /// Files it changed.
     pub files: usize,
     /// Unix seconds.
-    pub at: u64,
-}
-
-/// One session, for a list.
-#[derive(Clone, Debug, Serialize)]
-pub struct SessionLine {
-    /// Its id.
-    pub session: String,
-    /// Its first prompt.
-    pub title: String,
-    /// The folder it works in.
-    pub folder: PathBuf,
-    /// Turns.
-    pub turns: usize,
-    /// Unix seconds of its last change.
     pub at: u64,
 }
 

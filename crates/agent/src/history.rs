@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
+use workspace::checkpoint::{Done, Gone, Plan, PruneLimits, TreeId, Way};
+use workspace::edit::Written;
+use workspace::journal::Journal;
+use workspace::session::{self, EditedFile, Record, Replay, Session, SessionLine};
 
-use crate::checkpoint::{Done, Gone, Plan, PruneLimits, TreeId, Way};
-use crate::edit::Written;
-use crate::event::{RewindPreview, SessionLine, TurnLine};
-use crate::journal::Journal;
-use crate::session::{self, EditedFile, Record, Replay, Session};
+use crate::event::{RewindPreview, TurnLine};
 
 /// Undone states that can be brought back.
 const REDO_MAX: usize = 100;
@@ -121,7 +121,8 @@ impl History {
         self.undone.clear();
         let file = |file: &Written| {
             let (added, removed) = file.lines();
-            let mut diff = crate::diff::unified(file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
+            let mut diff =
+                workspace::diff::unified(file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
             if diff.len() > DIFF_BYTES_MAX {
                 diff.clear();
             }
@@ -339,7 +340,7 @@ impl History {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, crate::checkpoint::CheckpointError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, workspace::checkpoint::CheckpointError> + Send + 'static,
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| error.to_string()),

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use workspace::edit::{Batch, Change, ChangeKind};
 
 use crate::context::files;
 use crate::desk::Desk;
-use crate::edit::{Batch, Change, ChangeKind};
 use crate::event::{Event, Outcome};
 
 /// The file.
@@ -42,8 +42,8 @@ pub async fn run(desk: &mut Desk) -> Outcome {
     let text = format!("# Commands\n\n{rows}");
     let (edit, path) = (desk.next_edit(), PathBuf::from(NAME));
     desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
-    let diff = crate::diff::unified("", &text);
-    let lines = crate::diff::lines("", &text);
+    let diff = workspace::diff::unified("", &text);
+    let lines = workspace::diff::lines("", &text);
     desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
     let failed = match desk.sandbox_policy().may_write(&root.join(NAME)) {
         Ok(()) => write(desk, text).await.err(),

@@ -10,7 +10,6 @@ pub mod approval;
 mod back;
 pub mod candidates;
 pub mod check;
-pub mod checkpoint;
 mod command;
 pub mod commit;
 mod compact;
@@ -18,8 +17,6 @@ pub mod config;
 pub mod context;
 pub mod conversation;
 pub mod desk;
-pub mod diff;
-pub mod edit;
 mod errands;
 mod event;
 pub mod facts;
@@ -28,13 +25,11 @@ pub mod history;
 mod init;
 pub mod instructions;
 pub mod intent;
-pub mod journal;
 pub mod local;
 mod models;
 pub mod pair;
 mod partner;
 mod pinned;
-pub mod session;
 mod shell;
 pub mod tool_loop;
 pub mod tools;
@@ -44,11 +39,11 @@ pub mod turn;
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{
     Approval, ApprovalAsk, CandidateRow, CandidateState, Event, FileRead, Outcome, PastTurn, PlanStep, RewindPreview,
-    SessionLine, Status, TurnLine, TurnUsage,
+    Status, TurnLine, TurnUsage,
 };
 pub use failing::Failing;
-pub use index::{outline, walk};
 pub use intent::{Decided, Intent};
 pub use models::KnownModel;
 pub use partner::{Partner, PartnerOptions};
 pub use shell::TOOL as OWN_COMMAND;
+pub use workspace::session::SessionLine;

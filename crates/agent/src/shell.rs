@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use sandbox::{CommandSpec, Mode, Policy, Sandbox};
+use tokio::sync::watch;
 
 use crate::desk::{Desk, During};
 use crate::event::{Event, Outcome};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use agent::config::{Config, Sources};
-use sandbox::{CommandSpec, Output, Sandbox};
 use anyhow::Context;
 use clap::Args;
+use sandbox::{CommandSpec, Output, Sandbox};
 
 /// Arguments of `flint sandbox`.
 #[derive(Args)]

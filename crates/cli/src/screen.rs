@@ -88,7 +88,7 @@ fn open(args: ScreenArgs, resume: Option<String>) -> anyhow::Result<()> {
 pub fn last_here(args: &PartnerArgs) -> anyhow::Result<String> {
     let root = args.root()?;
     let sessions = crate::serve::state_directory(None)?.join("sessions");
-    let found = agent::session::list(&sessions)?.into_iter().find(|line| line.folder == root);
+    let found = workspace::session::list(&sessions)?.into_iter().find(|line| line.folder == root);
     let found =
         found.with_context(|| format!("there is no session in {} yet; begin one with flint", root.display()))?;
     Ok(found.session)

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
-use crate::policy::Rules;
 use super::*;
+use crate::policy::Rules;
 
 fn rules_of(policy: &Policy) -> Rules {
     policy.rules(&Enforcement::Namespaces, None)

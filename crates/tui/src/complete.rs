@@ -105,7 +105,7 @@ fn rank(typed: &str, file: &str) -> Option<usize> {
 
 /// The files of a folder, relative to it, without what git ignores. Blocking; runs beside the screen.
 pub fn files(root: &Path) -> Vec<String> {
-    let walk = agent::walk::of(root, |entry| entry.file_name() != ".git").hidden(false).build();
+    let walk = index::walk::of(root, |entry| entry.file_name() != ".git").hidden(false).build();
     let files = walk.flatten().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
     let relative = files.filter_map(|entry| Some(entry.path().strip_prefix(root).ok()?.to_str()?.to_owned()));
     let mut found: Vec<String> = relative.take(FILES_MAX).collect();

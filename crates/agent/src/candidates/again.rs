@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use workspace::edit::Written;
+
 use super::turn::{apply, unless_stopped, write};
 use super::{Author, Sampling, Taken};
 use crate::desk::Desk;
-use crate::edit::Written;
 use crate::pair::Question;
 use crate::{Outcome, Prompt};
 

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use workspace::edit::Written as NewFile;
+
 use super::{Scratch, put};
 use crate::CandidateState;
 use crate::context::files::{FILE_BYTES_MAX, NAMED_BYTES_MAX, read_text};
-use crate::edit::Written as NewFile;
 use crate::failing::{Failing, talkative_python};
 use crate::tools::{Commands, bounded};
 

@@ -20,6 +20,7 @@ use std::time::Instant;
 use api::responses::Usage;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc};
 use tokio::task::JoinSet;
+use workspace::edit::Written as NewFile;
 
 pub use again::{Refused, again, take_back};
 pub use checks::{Checker, Verdict};
@@ -27,7 +28,6 @@ pub use evidence::keep as keep_evidence;
 pub use scratch::{Scratch, ScratchError};
 pub use turn::{LastTry, attempt, choose};
 
-use crate::edit::Written as NewFile;
 use crate::{CandidateRow, CandidateState, Event};
 
 /// Candidates of one try; more is an error of the caller.

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::Mode;
+use workspace::diff;
+use workspace::edit::{Batch, Change, ChangeKind, Written};
+use workspace::journal::Journal;
 
 use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
 use crate::desk::{Desk, During};
-use crate::edit::{Batch, Change, ChangeKind, Written};
-use crate::journal::Journal;
 use crate::pair::{Question, Task};
 use crate::tools::Commands;
-use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt, diff};
+use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt};
 
 /// Seconds each check of a candidate may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(300);

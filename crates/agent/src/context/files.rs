@@ -36,7 +36,7 @@ pub struct Walk {
 pub fn walk(root: &Path) -> Walk {
     let mut found = Walk::default();
     let skipped = ["node_modules", "target", "__pycache__", "venv", "dist", "build"];
-    let entries = crate::walk::of(root, move |entry| {
+    let entries = index::walk::of(root, move |entry| {
         let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
         !(is_folder && entry.depth() > 0 && skipped.iter().any(|name| entry.file_name() == *name))
     })

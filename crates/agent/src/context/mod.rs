@@ -10,9 +10,10 @@ pub mod search;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use index::outline::{self, Item, Kind, Language};
+
 use crate::command::Prompt;
 use crate::event::FileRead;
-use crate::outline::{self, Item, Kind, Language};
 use crate::tools::bounded_line;
 
 /// Bytes of files that nobody mentioned; about 2,000 tokens of code.

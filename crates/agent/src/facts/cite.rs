@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use index::outline::Kind;
+
 use super::{Found, Passage, Project, names, terms};
-use crate::outline::Kind;
 
 /// Places told for one answer.
 const PLACES_MAX: usize = 4;

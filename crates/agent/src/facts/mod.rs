@@ -13,10 +13,11 @@ mod terms;
 
 use std::path::{Path, PathBuf};
 
+use index::outline::{Item, Language};
+
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown, definitions, files};
 use crate::event::FileRead;
-use crate::outline::{Item, Language};
 
 pub use cite::places;
 pub use names::{Missing, missing, paths};

@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use index::outline::Kind;
+
 use super::{Project, Source, terms};
 use crate::command::Prompt;
 use crate::context::files;
-use crate::outline::Kind;
 
 /// Lines of one passage; longer functions are cut.
 const LINES_MAX: usize = 60;

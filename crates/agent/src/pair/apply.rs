@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use workspace::edit::{Batch, Change, ChangeKind};
+
 use super::NotApplied;
 use super::draft::Draft;
 use super::parser::Head;
@@ -10,7 +12,6 @@ use crate::approval;
 use crate::command::Decision;
 use crate::context;
 use crate::desk::Desk;
-use crate::edit::{Batch, Change, ChangeKind};
 use crate::event::{ApprovalAsk, Event};
 use crate::facts::Project;
 
@@ -68,7 +69,7 @@ pub(super) async fn write(
                 if !edits.iter().any(|(_, path)| *path == file.path) {
                     let edit = desk.next_edit();
                     let (old, new) = (file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
-                    let (diff, lines) = (crate::diff::unified(old, new), file.lines());
+                    let (diff, lines) = (workspace::diff::unified(old, new), file.lines());
                     desk.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
                     desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
                     edits.push((edit, file.path));
@@ -95,7 +96,7 @@ pub(super) async fn write(
         }
     };
     for (edit, path) in edits {
-        let lines = written.iter().find(|file| file.path == path).map_or((0, 0), crate::edit::Written::lines);
+        let lines = written.iter().find(|file| file.path == path).map_or((0, 0), workspace::edit::Written::lines);
         desk.emit(Event::EditApplied { edit, path, lines }).await;
     }
     desk.history.edited(&written);
@@ -206,7 +207,7 @@ async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, Pat
         }
         let edit = desk.next_edit();
         let old = place::current(path, &draft.around()).unwrap_or_default();
-        let (diff, lines) = (crate::diff::unified(&old, text), crate::diff::lines(&old, text));
+        let (diff, lines) = (workspace::diff::unified(&old, text), workspace::diff::lines(&old, text));
         desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
         desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
         edits.push((edit, path.clone()));

@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 
 use index::Source;
+use workspace::edit::{Change, ChangeKind};
 
 use super::{NotApplied, write};
 use crate::command::Prompt;
 use crate::context::files;
 use crate::desk::Desk;
-use crate::edit::{Change, ChangeKind};
 use crate::event::{Event, Outcome};
 use crate::facts::Project;
 

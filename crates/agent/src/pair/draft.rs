@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use workspace::diff;
+
 use super::parser::{Head, Parser, Part};
 use super::place::{self, Surroundings};
 use super::prompt::Task;
 use crate::context::Shown;
 use crate::desk::Desk;
-use crate::diff;
 use crate::event::Event;
 
 /// A growing diff is drawn at most this often.

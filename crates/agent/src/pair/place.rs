@@ -11,12 +11,13 @@ mod split;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use index::outline::{Item, Kind, Language, fault};
+use workspace::edit::{self, Change, ChangeKind, EditError};
+
 use super::parser::Head;
 use super::prompt::Task;
 use super::request;
 use crate::context::{Shown, definitions, files};
-use crate::edit::{self, Change, ChangeKind, EditError};
-use crate::outline::{Item, Kind, Language, fault};
 
 /// Languages of blocks that are commands or their output, never the content of a file.
 const TALK: &[&str] = &["sh", "bash", "shell", "console", "text", "txt", "plaintext", "output", "zsh", "terminal"];

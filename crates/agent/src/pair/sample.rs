@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::responses::{OutputItem, Usage};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use workspace::edit::Batch;
 
 use super::apply::{changes, nothing_to_write, placed};
 use super::doubt::{self, departures};
@@ -20,7 +21,6 @@ use crate::candidates::{Author, Sampling, Taken, Way, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};
 use crate::desk::Desk;
-use crate::edit::Batch;
 
 /// A question in the pair style, ready to be asked.
 pub struct Question {
@@ -128,7 +128,7 @@ impl Question {
     }
 
     /// What an answer makes of the files.
-    fn read(&self, answer: &str, whole: bool) -> Result<Vec<crate::edit::Written>, NotApplied> {
+    fn read(&self, answer: &str, whole: bool) -> Result<Vec<workspace::edit::Written>, NotApplied> {
         let mut draft =
             Draft::new(self.root.clone(), self.gathered.files().cloned().collect(), self.task, &self.prompt.text);
         let mut parser = Parser::default();

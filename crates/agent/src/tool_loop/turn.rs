@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use workspace::edit::Written;
 
 use super::{Control, Conversation, INSTRUCTIONS, STEPS_MAX, ToolLoop};
 use crate::config::WireApi;
 use crate::desk::{Desk, During};
-use crate::edit::Written;
 use crate::tools::{Asks, Commands, PatchTool, ShellRules, Tools, ToolsOptions};
 use crate::{Failing, Intent, Outcome, Prompt};
 

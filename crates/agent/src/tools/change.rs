@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use workspace::diff;
+use workspace::edit::{Batch, Change, ChangeKind, EditError, Written, patch};
+
 use super::shell::EditRule;
 use super::{ToolResult, Tools};
-use crate::edit::{Batch, Change, ChangeKind, EditError, Written, patch};
-use crate::{ApprovalAsk, Decision, Event, diff};
+use crate::{ApprovalAsk, Decision, Event};
 
 impl Tools {
     /// Replaces text in one file, or makes it.

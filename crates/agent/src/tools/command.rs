@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
 use sandbox::{CommandSpec, Mode, Output, Policy, Sandbox, WorkspaceWrite};
+use tokio::sync::{mpsc, watch};
 
 use super::Interrupt;
 use crate::Event;

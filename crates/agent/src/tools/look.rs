@@ -148,7 +148,7 @@ fn regex_syntax_escape(text: &str) -> String {
 /// A walk that leaves out what git ignores, in a repository or not, and hidden files other than a few that matter.
 pub fn walk(folder: &Path) -> WalkBuilder {
     let shown = |name: &str| !name.starts_with('.') || [".github", ".gitignore", ".env.example"].contains(&name);
-    let mut builder = crate::walk::of(folder, move |entry| {
+    let mut builder = index::walk::of(folder, move |entry| {
         let name = entry.file_name().to_string_lossy();
         let heavy = ["node_modules", "__pycache__"].contains(&name.as_ref());
         entry.depth() == 0 || (shown(&name) && !heavy && !entry.path().join("CACHEDIR.TAG").exists())

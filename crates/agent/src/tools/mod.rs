@@ -19,6 +19,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use workspace::edit::Written;
+use workspace::journal::Journal;
 
 pub use asks::Asks;
 pub use bound::{OUTPUT_BYTES_MAX, line as bounded_line, middle as bounded};
@@ -28,8 +30,6 @@ pub use shell::ShellRules;
 
 use schema::Request;
 
-use crate::edit::Written;
-use crate::journal::Journal;
 use crate::{Event, Intent};
 
 /// What the tools work on and through.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use sandbox::{CommandSpec, Mode, Policy};
+use tokio::sync::watch;
 
 use super::command::{self, Commands, Ran};
 use super::{Interrupt, ToolResult, Tools};

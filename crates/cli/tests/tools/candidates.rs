@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::candidates::{Author, Checker, Sampling, Taken, Trial, Tried, Written, best, keep_evidence};
-use agent::edit::Written as NewFile;
 use agent::{CandidateRow, CandidateState, Event};
 use tokio::sync::mpsc;
+use workspace::edit::Written as NewFile;
 
 use crate::commands;
 

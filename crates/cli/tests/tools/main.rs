@@ -11,8 +11,8 @@ mod tool_loop;
 
 use std::path::Path;
 
-use sandbox::{Enforcement, Mode, Sandbox, WorkspaceWrite};
 use agent::tools::Commands;
+use sandbox::{Enforcement, Mode, Sandbox, WorkspaceWrite};
 
 /// Commands in the sandbox of this machine; without one, as a person would run them.
 fn commands() -> Commands {

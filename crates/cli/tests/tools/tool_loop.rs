@@ -16,11 +16,11 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use agent::approval::Policy;
-use agent::journal::Journal;
-use agent::session::Session;
 use agent::tool_loop::{Control, Conversation, LoopEnd, ToolLoop};
 use agent::tools::{Asks, PatchTool, ShellRules, Tools, ToolsOptions};
 use agent::{Decision, Event, Outcome, PlanStep};
+use workspace::journal::Journal;
+use workspace::session::Session;
 
 use crate::commands;
 

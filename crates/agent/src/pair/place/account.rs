@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use workspace::edit::Alike;
+
 use super::{Item, Kind};
 use crate::context::definitions;
-use crate::edit::Alike;
 
 /// Whether the block is the file as a whole rather than some of its definitions. `goes` says what was asked for to go.
 pub(super) fn covers_all(path: &Path, text: &str, old: &str, goes: &dyn Fn(&str) -> bool) -> bool {
@@ -58,7 +59,7 @@ pub(super) fn lost(path: &Path, old: &str, new: &str, goes: &dyn Fn(&str) -> boo
     let known: HashSet<&str> = old.lines().map(str::trim).collect();
     fresh.retain(|line| !known.contains(line));
     fresh.sort_unstable();
-    let compared = Alike::new();
+    let compared = Alike::default();
     missing.into_iter().find_map(|line| match fresh.iter().position(|new| compared.check(line, new)) {
         Some(at) => {
             fresh.remove(at);

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use index::outline::{self, Item, Kind, Language};
+
 use super::{Head, Surroundings, TALK, comment_path, existing, looks_like_path, split_info, words};
 use crate::context::{Shown, definitions, files};
-use crate::outline::{self, Item, Kind, Language};
 use crate::pair::request::mentions;
 
 /// Files named in one reason.

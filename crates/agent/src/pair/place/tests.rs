@@ -118,10 +118,10 @@ fn what_is_not_reached_yet_is_kept() {
     let grow = |text: &str| so_far(Path::new("src/module.py"), &head, text, &world.around());
     assert_eq!(grow("import math\n"), None);
     let (old, new) = grow("def last(a):\n    return a[-1]\n").unwrap();
-    let (diff, lines) = crate::diff::growing(&old, &new);
+    let (diff, lines) = workspace::diff::growing(&old, &new);
     assert_eq!(lines, (1, 0), "{diff}");
     let (old, new) = grow("def last(a):\n").unwrap();
-    assert_eq!(crate::diff::growing(&old, &new).1, (0, 0));
+    assert_eq!(workspace::diff::growing(&old, &new).1, (0, 0));
 }
 
 proptest! {

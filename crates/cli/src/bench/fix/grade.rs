@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sandbox::{Mode, WorkspaceWrite};
 use agent::tools::{Commands, bounded};
 use anyhow::{Context, Result, ensure};
+use sandbox::{Mode, WorkspaceWrite};
 
 use super::Language;
 use super::tasks::{MANIFEST, Task};

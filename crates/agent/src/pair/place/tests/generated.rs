@@ -134,7 +134,7 @@ fn survives(file: usize, old: &str, new: &str, may_go: &[(usize, usize)]) -> Res
         }
         match there.get_mut(line.trim_end()).filter(|count| **count > 0) {
             Some(count) => *count -= 1,
-            None => return Err(format!("line {} is lost: {line}\n{}", number + 1, crate::diff::unified(old, new))),
+            None => return Err(format!("line {} is lost: {line}\n{}", number + 1, workspace::diff::unified(old, new))),
         }
     }
     Ok(())

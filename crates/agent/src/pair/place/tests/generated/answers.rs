@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
+use index::outline::{Item, Kind};
+
 use super::files::Sample;
 use super::{Case, Dice};
-use crate::outline::{Item, Kind};
 
 /// Words for what is left out. None decides anything.
 const ELISIONS: &[&str] = &[

@@ -1,6 +1,6 @@
 //! The files that answers are made about: of this repository, in five languages, and two that are not code.
 
-use crate::outline::{self, Item, Kind, Language};
+use index::outline::{self, Item, Kind, Language};
 
 /// One file.
 pub(super) struct Sample {

@@ -1,12 +1,12 @@
 //! What qwen2.5-coder-0.5b and 1.5b really answered (2026-11-19, greedy, to the prompt of a pair turn), and those answers
 //! with their lines left out, their blocks in another order and their headings wrong.
 
+use index::outline::{Item, Kind};
 use serde_json::Value;
 
 use super::files::Sample;
 use super::{Case, Dice, blocks};
 use crate::context::definitions;
-use crate::outline::{Item, Kind};
 
 const ANSWERS: &str = include_str!("recorded.jsonl");
 

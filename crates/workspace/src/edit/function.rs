@@ -8,10 +8,11 @@
 use std::ops::Range;
 use std::path::Path;
 
+use index::outline::{self, Item, Kind, Language, indent};
+
 use super::elision::{self, Elided};
 use super::locate::lines;
 use super::{EditError, whole};
-use crate::outline::{self, Item, Kind, Language, indent};
 
 /// Most names listed in an error.
 const NAMES_MAX: usize = 30;
@@ -19,11 +20,11 @@ const SAY_WHICH: &str = "send the function inside the class or block it belongs 
 
 /// What an answer makes of a file.
 #[derive(Debug)]
-pub(crate) struct Merged {
+pub struct Merged {
     /// The text of the file.
-    pub(crate) text: String,
+    pub text: String,
     /// Definitions of the answer that have no body in it, and stay as the file has them.
-    pub(crate) left_out: Vec<String>,
+    pub left_out: Vec<String>,
 }
 
 /// The text of the file after the answer.

@@ -54,7 +54,7 @@ pub(super) fn merge(
     let solid: Vec<usize> = (0..new.len()).filter(|at| !new[*at].trim().is_empty()).collect();
     let old_keys: Vec<&str> = old.iter().map(|(_, line)| line.trim()).collect();
     let new_keys: Vec<&str> = solid.iter().map(|at| new[*at].trim()).collect();
-    let compared = Alike::new();
+    let compared = Alike::default();
     let mut pieces: Vec<Piece> = Vec::new();
     for (gone, come) in crate::diff::hunks(&old_keys, &new_keys) {
         let flanked = gone.start > 0 && gone.end < old.len() && come.start > 0 && come.end < solid.len();
@@ -107,17 +107,19 @@ const COMPARED_MAX: usize = 50_000;
 const LINE_BYTES_MAX: usize = 200;
 
 /// Compares lines, so many times.
-pub(crate) struct Alike {
+pub struct Alike {
     left: Cell<usize>,
 }
 
-impl Alike {
-    pub(crate) fn new() -> Self {
+impl Default for Alike {
+    fn default() -> Self {
         Self { left: Cell::new(COMPARED_MAX) }
     }
+}
 
+impl Alike {
     /// Whether one line is the other one changed.
-    pub(crate) fn check(&self, old: &str, new: &str) -> bool {
+    pub fn check(&self, old: &str, new: &str) -> bool {
         self.left.set(self.left.get().saturating_sub(1));
         self.left.get() > 0 && alike(old, new)
     }

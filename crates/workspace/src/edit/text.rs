@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use index::outline::Language;
+
 use super::elision;
 use super::lines::{self, Alike, Piece, Reading};
 use super::locate::lines;
 use super::{EditError, whole};
-use crate::outline::Language;
 
 /// The text of the file after the answer. `goes` says what was asked for to go.
 pub(super) fn resolve(path: &Path, old: &str, text: &str, goes: impl Fn(&str) -> bool) -> Result<String, EditError> {
@@ -35,7 +36,7 @@ pub(super) fn resolve(path: &Path, old: &str, text: &str, goes: impl Fn(&str) ->
     let span = span(&old_lines, &solid, reading);
     let inside: Vec<(usize, &str)> = span.clone().map(|at| (at, old_lines[at])).collect();
     let within: HashSet<&str> = inside.iter().map(|(_, line)| line.trim()).collect();
-    let compared = Alike::new();
+    let compared = Alike::default();
     let alike = |new: &&str| inside.iter().any(|(_, old)| compared.check(old.trim(), new));
     let meets = solid.iter().any(|new| within.contains(new)) || solid.iter().any(alike);
     let pieces = match meets {

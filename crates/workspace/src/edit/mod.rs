@@ -19,15 +19,14 @@ mod whole;
 
 use std::path::{Path, PathBuf};
 
-use crate::outline::Language;
+use index::outline::Language;
 
 pub use batch::{Batch, Written};
 pub use error::EditError;
-pub(crate) use file::{BYTES_MAX, Fresh, remove_leftover};
-pub(crate) use function::Merged;
-pub(crate) use lines::Alike;
-
-pub use file::{Encoding, LineEnds, TextFile, is_leftover, write_atomic};
+pub use file::{BYTES_MAX, Encoding, LineEnds, TextFile, is_leftover, write_atomic};
+pub(crate) use file::{Fresh, remove_leftover};
+pub use function::Merged;
+pub use lines::Alike;
 
 /// One thing to do to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +113,7 @@ pub fn resolve(change: &Change, old: Option<&str>) -> Result<String, EditError> 
 
 /// The text of a file after an answer that holds some of its definitions, or some of its lines where it is not code.
 /// What the answer does not mention stays, but for what `goes` says was asked for to go, by its name.
-pub(crate) fn merge(path: &Path, old: &str, text: &str, goes: &dyn Fn(&str) -> bool) -> Result<Merged, EditError> {
+pub fn merge(path: &Path, old: &str, text: &str, goes: &dyn Fn(&str) -> bool) -> Result<Merged, EditError> {
     let text = with_line_feeds(text);
     let defines = |language: &Language| !function::found(*language, &text).is_empty() || !text::is_anchored(old, &text);
     match Language::of(path).filter(defines) {
@@ -125,7 +124,7 @@ pub(crate) fn merge(path: &Path, old: &str, text: &str, goes: &dyn Fn(&str) -> b
 
 /// The functions of an answer that have no body in it where the file has one. One that leaves out a part of its body is an
 /// error.
-pub(crate) fn left_out(path: &Path, old: &str, text: &str) -> Result<Vec<String>, EditError> {
+pub fn left_out(path: &Path, old: &str, text: &str) -> Result<Vec<String>, EditError> {
     match Language::of(path) {
         Some(language) => function::left_out(path, language, old, &with_line_feeds(text)),
         None => Ok(Vec::new()),

@@ -4,8 +4,9 @@
 //! Words alone do not tell: what tells is a comment that stands where the file has code. So a definition of an answer is
 //! compared with the one it would replace, and a comment or a placeholder that takes the place of code leaves it out.
 
+use index::outline::{self, Language};
+
 use super::lines;
-use crate::outline::{self, Language};
 
 /// What a definition of an answer leaves out of the one it would replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ struct Gap {
 
 /// What differs, cut where a changed line can be told.
 fn gaps(old: &[&str], new: &[&str]) -> Vec<Gap> {
-    let compared = lines::Alike::new();
+    let compared = lines::Alike::default();
     let mut gaps = Vec::new();
     for (gone, come) in crate::diff::hunks(old, new) {
         let mut gap = Gap::default();

@@ -4,13 +4,29 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use serde::Serialize;
+
 use super::{EXTENSION, Line, Record, SessionError};
-use crate::SessionLine;
 
 /// The newest so many sessions are listed and searched; older ones can still be opened by id.
 const SESSIONS_MAX: usize = 1000;
 /// Longest title shown.
 const TITLE_CHARS_MAX: usize = 120;
+
+/// One session, for a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionLine {
+    /// Its id.
+    pub session: String,
+    /// Its first prompt.
+    pub title: String,
+    /// The folder it works in.
+    pub folder: PathBuf,
+    /// Turns.
+    pub turns: usize,
+    /// Unix seconds of its last change.
+    pub at: u64,
+}
 
 /// The sessions of a folder, last used first.
 pub fn list(sessions: &Path) -> Result<Vec<SessionLine>, SessionError> {

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent::checkpoint::{Store, TreeId};
-use agent::edit::{Batch, Change, ChangeKind, is_leftover};
-use agent::session::{EditedFile, Line, Record, Session};
 use serde_json::json;
+use workspace::checkpoint::{Store, TreeId};
+use workspace::edit::{Batch, Change, ChangeKind, is_leftover};
+use workspace::session::{EditedFile, Line, Record, Session};
 
 /// With `FLINT_TEST_SLOW`; without it a tenth, because each costs most of a second where syncing is slow.
 const KILLS: usize = 200;

@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use index::outline::{self, Item, Kind, Language};
+
 use super::EditError;
 use super::elision;
 use super::function::{Merge, encloses};
 use super::lines::{self, Alike, Reading};
-use crate::outline::{self, Item, Kind, Language};
 
 impl<'a> Merge<'a> {
     /// Whether the file has members or lines that the answer's item neither has nor replaces.
@@ -18,7 +19,7 @@ impl<'a> Merge<'a> {
         }
         let new: Vec<usize> = self.skeleton(item, self.found);
         let same: HashSet<&str> = new.iter().map(|at| self.new[*at].trim()).collect();
-        let compared = Alike::new();
+        let compared = Alike::default();
         let alike = |line: &str| new.iter().any(|at| compared.check(line, self.new[*at].trim()));
         let replaced = |line: &str| same.contains(line) || alike(line);
         let inside = self.head_end(old, &self.old)..old.lines.end;

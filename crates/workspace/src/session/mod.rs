@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use find::{list, search};
+pub use find::{SessionLine, list, search};
 pub use replay::{Replay, Turn};
 
 /// A session may grow to this size; then it is to be forked or begun anew.

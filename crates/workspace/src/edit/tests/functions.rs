@@ -315,12 +315,12 @@ fn real_code_sent_back_stays_as_it_is() {
                 folders.push(path);
                 continue;
             }
-            let Some(language) = crate::outline::Language::of(&path) else { continue };
+            let Some(language) = index::outline::Language::of(&path) else { continue };
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
             let text = with_line_feeds(&text);
             let lines: Vec<&str> = text.split_inclusive('\n').collect();
-            let items = crate::outline::items(language, &text);
-            for item in items.iter().filter(|item| item.kind == crate::outline::Kind::Function && item.whole_lines) {
+            let items = index::outline::items(language, &text);
+            for item in items.iter().filter(|item| item.kind == index::outline::Kind::Function && item.whole_lines) {
                 let answer = lines[item.lines.start..item.lines.end.min(lines.len())].concat();
                 match put(path.to_str().unwrap(), &text, &answer) {
                     Ok(new) if new == text => same += 1,

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use index::outline::indent;
+
 use super::{EditError, Hunk};
-use crate::outline::indent;
 
 const SAY_MORE: &str = "quote more of the lines around the one you mean";
 /// Most places named in an error; the rest adds nothing.
