@@ -4,38 +4,38 @@
 use std::path::PathBuf;
 
 use crate::command::Decision;
-use crate::desk::Desk;
 use crate::event::{ApprovalAsk, Event};
 use crate::history::Back;
+use crate::turn_context::TurnContext;
 
 /// Paths named in one line; of more only the count is told.
 const PATHS_NAMED: usize = 20;
 
 /// Goes back. With `force` nobody is asked; with `conversation` what was said goes back too, and the flag says whether that
 /// was asked for together with the files.
-pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<bool>) {
+pub async fn go(ctx: &mut TurnContext, back: Back, force: bool, conversation: Option<bool>) {
     let Back { what, turn, plan } = back;
-    let (mut ways, theirs, mut left) = (plan.ours, plan.theirs, plan.refused);
+    let (mut reversals, theirs, mut left) = (plan.ours, plan.theirs, plan.refused);
     let mut edits = Vec::new();
     if !plan.merged.is_empty() {
-        for (way, (diff, lines)) in plan.merged.iter().zip(desk.history.show(&plan.merged).await) {
-            let edit = desk.next_edit();
-            desk.emit(Event::EditStarted { edit, path: way.path.clone() }).await;
-            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
-            desk.notice(format!("{}: what was changed there since stays", way.path.display())).await;
-            edits.push((edit, way.path.clone(), lines));
+        for (reversal, (diff, lines)) in plan.merged.iter().zip(ctx.history.show(&plan.merged).await) {
+            let edit = ctx.next_edit();
+            ctx.emit(Event::EditStarted { edit, path: reversal.path.clone() }).await;
+            ctx.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+            ctx.notice(format!("{}: what was changed there since stays", reversal.path.display())).await;
+            edits.push((edit, reversal.path.clone(), lines));
         }
-        ways.extend(plan.merged);
-        ways.sort_by(|a, b| a.path.cmp(&b.path));
+        reversals.extend(plan.merged);
+        reversals.sort_by(|a, b| a.path.cmp(&b.path));
     }
     let merged = edits.len();
     if !theirs.is_empty() {
-        let paths: Vec<PathBuf> = theirs.iter().map(|way| way.path.clone()).collect();
-        for (way, (diff, lines)) in theirs.iter().zip(desk.history.show(&theirs).await) {
-            let edit = desk.next_edit();
-            desk.emit(Event::EditStarted { edit, path: way.path.clone() }).await;
-            desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
-            edits.push((edit, way.path.clone(), lines));
+        let paths: Vec<PathBuf> = theirs.iter().map(|reversal| reversal.path.clone()).collect();
+        for (reversal, (diff, lines)) in theirs.iter().zip(ctx.history.show(&theirs).await) {
+            let edit = ctx.next_edit();
+            ctx.emit(Event::EditStarted { edit, path: reversal.path.clone() }).await;
+            ctx.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+            edits.push((edit, reversal.path.clone(), lines));
         }
         let decision = if force {
             Decision::Yes
@@ -46,34 +46,34 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
                 if what == "redo" { "/undo" } else { "/redo" }
             );
             let what = ApprovalAsk::Edits { edits: edits[merged..].iter().map(|(edit, ..)| *edit).collect(), paths };
-            desk.ask(what, why).await
+            ctx.ask(what, why).await
         };
         match decision {
-            Decision::Yes | Decision::Always => ways.extend(theirs),
+            Decision::Yes | Decision::Always => reversals.extend(theirs),
             Decision::No | Decision::Stop => {
                 let why = format!("somebody else has changed it since; /{what} force takes that back too");
                 for (edit, path, _) in edits.drain(merged..) {
-                    desk.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
+                    ctx.emit(Event::EditFailed { edit, path: path.clone(), why: why.clone() }).await;
                     left.push((path, why.clone()));
                 }
             }
         }
         // Parents before children, as whoever goes back expects.
-        ways.sort_by(|a, b| a.path.cmp(&b.path));
+        reversals.sort_by(|a, b| a.path.cmp(&b.path));
     }
-    let gone = match desk.history.go(what, turn, ways).await {
+    let gone = match ctx.history.go(what, turn, reversals).await {
         Ok(gone) => gone,
-        Err(why) => return desk.trouble(why).await,
+        Err(why) => return ctx.trouble(why).await,
     };
     // What a commit would take is what the files still have; what comes again is the person's to commit.
-    desk.uncommitted.retain(|pending| if what == "undo" { pending.turn != turn } else { pending.turn < turn });
+    ctx.uncommitted.retain(|pending| if what == "undo" { pending.turn != turn } else { pending.turn < turn });
     left.extend(gone.failed);
     for (edit, path, lines) in edits {
         let event = match left.iter().find(|(failed, _)| *failed == path) {
             Some((_, why)) => Event::EditFailed { edit, path, why: why.clone() },
             None => Event::EditApplied { edit, path, lines },
         };
-        desk.emit(event).await;
+        ctx.emit(event).await;
     }
     if !left.is_empty() {
         let named = left.iter().take(PATHS_NAMED).map(|(path, why)| format!("{}: {why}", path.display()));
@@ -81,17 +81,17 @@ pub async fn go(desk: &mut Desk, back: Back, force: bool, conversation: Option<b
         if left.len() > PATHS_NAMED {
             text += &format!("\n… and {} more", left.len() - PATHS_NAMED);
         }
-        desk.trouble(text).await;
+        ctx.trouble(text).await;
     }
     let mut before = None;
     if let Some(files) = conversation {
-        match desk.history.rewind_conversation(turn, files) {
+        match ctx.history.rewind_conversation(turn, files) {
             Ok(replay) => {
-                desk.take_up(&replay);
+                ctx.take_up(&replay);
                 before = Some(turn);
             }
-            Err(why) => return desk.trouble(why).await,
+            Err(why) => return ctx.trouble(why).await,
         }
     }
-    desk.emit(Event::Restored { what, paths: gone.paths, turn: before }).await;
+    ctx.emit(Event::Restored { what, paths: gone.paths, turn: before }).await;
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use sandbox::{CommandSpec, Ended, Mode, Output, Policy, Sandbox};
 
-use crate::desk::{Desk, During};
 use crate::event::Event;
 use crate::failing::{Failing, talkative_python};
 use crate::partner::PartnerOptions;
+use crate::turn_context::{During, TurnContext};
 
 /// Calls of tools have small numbers; the check of a turn has this one and the turn's.
 const CALL: u64 = 1 << 32;
@@ -120,14 +120,14 @@ impl Check {
 }
 
 /// Runs the configured check after a turn that changed files, on the screen. Some when it fails, with what it says.
-pub async fn after_turn(desk: &mut Desk) -> Option<Option<Failing>> {
-    if !desk.options.checks || desk.written.is_empty() {
+pub async fn after_turn(ctx: &mut TurnContext) -> Option<Option<Failing>> {
+    if !ctx.options.checks || ctx.written.is_empty() {
         return None;
     }
-    let check = Check::new(None, &desk.options)?;
-    let call = CALL + u64::from(desk.turn);
-    desk.emit(Event::ToolStarted { call, tool: "check".to_owned(), title: check.command.clone() }).await;
-    let (events, begun) = (desk.events(), Instant::now());
+    let check = Check::new(None, &ctx.options)?;
+    let call = CALL + u64::from(ctx.turn);
+    ctx.emit(Event::ToolStarted { call, tool: "check".to_owned(), title: check.command.clone() }).await;
+    let (events, begun) = (ctx.events(), Instant::now());
     let work = check.after(|bytes| {
         // What the screen is too slow for stands in the result all the same.
         let delta = String::from_utf8_lossy(bytes).into_owned();
@@ -135,23 +135,23 @@ pub async fn after_turn(desk: &mut Desk) -> Option<Option<Failing>> {
     });
     let mut work = std::pin::pin!(work);
     let after = loop {
-        match desk.during(&mut work).await {
+        match ctx.during(&mut work).await {
             During::Done(after) => break Some(after),
             During::Stop => break None,
-            During::Steer(prompt, _) => desk.queue(prompt).await,
+            During::Steer(prompt, _) => ctx.queue(prompt).await,
             During::Decide { .. } => {}
         }
     };
     let ok = matches!(after, Some(Ok(After::Passed)));
     let ms = begun.elapsed().as_micros() as f64 / 1000.0;
-    desk.emit(Event::ToolEnded { call, exit_code: None, ok, ms }).await;
+    ctx.emit(Event::ToolEnded { call, exit_code: None, ok, ms }).await;
     match after {
         Some(Ok(After::Failed(failing))) => {
-            desk.notice("the check failed").await;
+            ctx.notice("the check failed").await;
             Some(failing)
         }
         Some(Err(why)) => {
-            desk.trouble(why).await;
+            ctx.trouble(why).await;
             None
         }
         Some(Ok(After::Passed)) | None => None,
@@ -159,14 +159,14 @@ pub async fn after_turn(desk: &mut Desk) -> Option<Option<Failing>> {
 }
 
 /// What the configured check says before a repair, on the screen.
-pub async fn before_turn(desk: &mut Desk) -> Option<Failing> {
-    let check = Check::new(None, &desk.options).filter(|_| desk.options.checks)?;
+pub async fn before_turn(ctx: &mut TurnContext) -> Option<Failing> {
+    let check = Check::new(None, &ctx.options).filter(|_| ctx.options.checks)?;
     let mut work = std::pin::pin!(check.failing());
     loop {
-        match desk.during(&mut work).await {
+        match ctx.during(&mut work).await {
             During::Done(failing) => return failing.ok().flatten(),
             During::Stop => return None,
-            During::Steer(prompt, at) => desk.steer_early(prompt, at).await,
+            During::Steer(prompt, at) => ctx.steer_early(prompt, at).await,
             During::Decide { .. } => {}
         }
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use workspace::edit::{BYTES_MAX, Written};
 
-use crate::desk::Desk;
+use crate::turn_context::TurnContext;
 
 /// Most characters of the first line of a message that is made from what was asked.
 const SUBJECT_MAX: usize = 72;
@@ -43,25 +43,25 @@ pub struct Pending {
 }
 
 /// Commits what is pending, and says so. `message` is the person's; an empty one is made from what was asked.
-pub async fn run(desk: &mut Desk, message: &str) {
-    if desk.uncommitted.is_empty() {
-        return desk.notice("There is nothing to commit: Flint changed no file since the last commit it made.").await;
+pub async fn run(ctx: &mut TurnContext, message: &str) {
+    if ctx.uncommitted.is_empty() {
+        return ctx.notice("There is nothing to commit: Flint changed no file since the last commit it made.").await;
     }
     let message = match message.trim() {
-        "" => worded(&desk.uncommitted),
+        "" => worded(&ctx.uncommitted),
         given => given.to_owned(),
     };
     if message.len() > MESSAGE_BYTES_MAX {
-        return desk.trouble(format!("a commit message has {} KiB at most", MESSAGE_BYTES_MAX >> 10)).await;
+        return ctx.trouble(format!("a commit message has {} KiB at most", MESSAGE_BYTES_MAX >> 10)).await;
     }
-    let (root, pending, said) = (desk.root(), desk.uncommitted.clone(), message.clone());
+    let (root, pending, said) = (ctx.root(), ctx.uncommitted.clone(), message.clone());
     let done = tokio::task::spawn_blocking(move || commit(&root, &pending, &said)).await;
     match done.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(told) => {
-            desk.uncommitted.clear();
-            desk.notice(told).await;
+            ctx.uncommitted.clear();
+            ctx.notice(told).await;
         }
-        Err(why) => desk.trouble(format!("nothing was committed: {why}")).await,
+        Err(why) => ctx.trouble(format!("nothing was committed: {why}")).await,
     }
 }
 

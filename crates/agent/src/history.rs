@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use workspace::checkpoint::{Done, Gone, Plan, PruneLimits, TreeId, Way};
+use workspace::checkpoint::{Done, Gone, Plan, PruneLimits, Reversal, TreeId};
 use workspace::edit::Written;
 use workspace::journal::Journal;
 use workspace::session::{self, EditedFile, Record, Replay, Session, SessionLine};
@@ -265,24 +265,27 @@ impl History {
     }
 
     /// What going back would do to each of these, as diffs with lines added and removed.
-    pub async fn show(&self, ways: &[Way]) -> Vec<(String, (usize, usize))> {
-        let (Ok(store), root, ways) = (self.journal.store(), self.journal.root().to_owned(), ways.to_vec()) else {
+    pub async fn show(&self, reversals: &[Reversal]) -> Vec<(String, (usize, usize))> {
+        let (Ok(store), root, reversals) = (self.journal.store(), self.journal.root().to_owned(), reversals.to_vec())
+        else {
             return Vec::new();
         };
-        blocking(move || Ok(ways.iter().map(|way| store.show(&root, way)).collect())).await.unwrap_or_default()
+        blocking(move || Ok(reversals.iter().map(|reversal| store.show(&root, reversal)).collect()))
+            .await
+            .unwrap_or_default()
     }
 
     /// Goes back or forth. What stands there now is kept first, so that nothing is ever lost.
-    pub async fn go(&mut self, what: &'static str, turn: u32, ways: Vec<Way>) -> Result<Gone, String> {
-        if ways.is_empty() {
+    pub async fn go(&mut self, what: &'static str, turn: u32, reversals: Vec<Reversal>) -> Result<Gone, String> {
+        if reversals.is_empty() {
             return Ok(Gone::default());
         }
         let (store, journal) = (self.journal.store()?, self.journal());
         let work = tokio::task::spawn_blocking(move || {
             let root = journal.root();
-            let step = store.keep_present(root, &ways).map_err(|error| error.to_string())?;
+            let step = store.keep_present(root, &reversals).map_err(|error| error.to_string())?;
             journal.restores(what, turn, &step)?;
-            let gone = store.go(root, &ways).map_err(|error| error.to_string())?;
+            let gone = store.go(root, &reversals).map_err(|error| error.to_string())?;
             Ok::<_, String>((step, gone))
         });
         let (step, gone) = work.await.map_err(|error| format!("going back failed: {error}; try again"))??;
@@ -301,9 +304,9 @@ impl History {
     pub async fn preview(&self, turn: u32) -> Result<RewindPreview, String> {
         let turns_lost = self.turns_since(turn)?;
         let plan = self.plan_rewind(turn).await?.plan;
-        let ways: Vec<Way> = plan.ours.into_iter().chain(plan.merged).chain(plan.theirs).collect();
-        let lines = self.show(&ways).await;
-        let files = ways.into_iter().zip(lines).map(|(way, (_, lines))| (way.path, lines)).collect();
+        let reversals: Vec<Reversal> = plan.ours.into_iter().chain(plan.merged).chain(plan.theirs).collect();
+        let lines = self.show(&reversals).await;
+        let files = reversals.into_iter().zip(lines).map(|(reversal, (_, lines))| (reversal.path, lines)).collect();
         Ok(RewindPreview { turn, files, turns_lost })
     }
 

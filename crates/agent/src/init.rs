@@ -7,8 +7,8 @@ use serde_json::Value;
 use workspace::edit::{Batch, Change, ChangeKind};
 
 use crate::context::files;
-use crate::desk::Desk;
 use crate::event::{Event, Outcome};
+use crate::turn_context::TurnContext;
 
 /// The file.
 const NAME: &str = "AGENTS.md";
@@ -24,8 +24,8 @@ const TELLING: &[&str] =
     &["build", "test", "tests", "lint", "check", "typecheck", "format", "fmt", "dev", "start", "ci"];
 
 /// Writes the file, unless there is one.
-pub async fn run(desk: &mut Desk) -> Outcome {
-    let root = desk.root();
+pub async fn run(ctx: &mut TurnContext) -> Outcome {
+    let root = ctx.root();
     if root.join(NAME).symlink_metadata().is_ok() {
         return Outcome::Failed { why: format!("{NAME} is there already; ask for what is to change in it") };
     }
@@ -40,36 +40,36 @@ pub async fn run(desk: &mut Desk) -> Outcome {
     }
     let rows: String = commands.iter().map(|(what, command)| format!("- {what}: `{command}`\n")).collect();
     let text = format!("# Commands\n\n{rows}");
-    let (edit, path) = (desk.next_edit(), PathBuf::from(NAME));
-    desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
+    let (edit, path) = (ctx.next_edit(), PathBuf::from(NAME));
+    ctx.emit(Event::EditStarted { edit, path: path.clone() }).await;
     let diff = workspace::diff::unified("", &text);
     let lines = workspace::diff::lines("", &text);
-    desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
-    let failed = match desk.sandbox_policy().may_write(&root.join(NAME)) {
-        Ok(()) => write(desk, text).await.err(),
+    ctx.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+    let failed = match ctx.sandbox_policy().may_write(&root.join(NAME)) {
+        Ok(()) => write(ctx, text).await.err(),
         Err(why) => Some(why),
     };
     match failed {
         None => {
-            desk.emit(Event::EditApplied { edit, path, lines }).await;
-            desk.notice("Flint reads it from the next start on.").await;
+            ctx.emit(Event::EditApplied { edit, path, lines }).await;
+            ctx.notice("Flint reads it from the next start on.").await;
             Outcome::Done
         }
         Some(why) => {
-            desk.emit(Event::EditFailed { edit, path, why: why.clone() }).await;
+            ctx.emit(Event::EditFailed { edit, path, why: why.clone() }).await;
             Outcome::Failed { why }
         }
     }
 }
 
-async fn write(desk: &mut Desk, text: String) -> Result<(), String> {
-    desk.history.ready().await;
-    let journal = desk.history.journal();
+async fn write(ctx: &mut TurnContext, text: String) -> Result<(), String> {
+    ctx.history.ready().await;
+    let journal = ctx.history.journal();
     let change = Change { path: NAME.into(), kind: ChangeKind::Create { text } };
-    let batch = Batch::resolve(&desk.root(), &[change]).map_err(|error| error.to_string())?;
+    let batch = Batch::resolve(&ctx.root(), &[change]).map_err(|error| error.to_string())?;
     let written = batch.write(|step| journal.edit(step)).map_err(|error| error.to_string())?;
-    desk.history.edited(&written);
-    desk.written = written;
+    ctx.history.edited(&written);
+    ctx.written = written;
     Ok(())
 }
 

@@ -16,12 +16,11 @@ mod compact;
 pub mod config;
 pub mod context;
 pub mod conversation;
-pub mod desk;
-mod errands;
 mod event;
 pub mod facts;
 pub mod failing;
 pub mod history;
+mod idle_commands;
 mod init;
 pub mod instructions;
 pub mod intent;
@@ -35,6 +34,7 @@ pub mod tool_loop;
 pub mod tools;
 pub mod trust;
 pub mod turn;
+pub mod turn_context;
 
 pub use command::{Command, Decision, Prompt, RewindWhat, Style};
 pub use event::{

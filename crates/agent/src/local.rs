@@ -29,7 +29,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// How the private server is run.
 #[derive(Clone, Debug)]
-pub struct ServerHow {
+pub struct ServerSpec {
     /// The `flint` binary.
     pub program: PathBuf,
     /// Arguments after `serve` beyond the socket and the models.
@@ -61,7 +61,7 @@ pub enum LocalError {
     },
 }
 
-impl ServerHow {
+impl ServerSpec {
     fn socket(&self) -> PathBuf {
         self.state.join("partner.sock")
     }
@@ -81,26 +81,26 @@ impl ServerHow {
 }
 
 /// The address of the private server, which offers `model`. It is started, or started anew, where need be.
-pub async fn ensure(how: &ServerHow, model: &str) -> Result<String, LocalError> {
-    if offers(how, model).await == Some(true) {
-        return Ok(how.base_url());
+pub async fn ensure(spec: &ServerSpec, model: &str) -> Result<String, LocalError> {
+    if offers(spec, model).await == Some(true) {
+        return Ok(spec.base_url());
     }
-    let _lock = lock(how)?;
-    match offers(how, model).await {
-        Some(true) => return Ok(how.base_url()),
+    let _lock = lock(spec)?;
+    match offers(spec, model).await {
+        Some(true) => return Ok(spec.base_url()),
         // It runs without the model, which must have been fetched since.
-        Some(false) => drop(end(how)),
+        Some(false) => drop(end(spec)),
         None => {}
     }
-    let mut child = spawn(how)?;
+    let mut child = spawn(spec)?;
     let begun = Instant::now();
-    let failed = |why: String| LocalError::Start { why, log: how.log() };
+    let failed = |why: String| LocalError::Start { why, log: spec.log() };
     loop {
-        if offers(how, model).await.is_some() {
-            return Ok(how.base_url());
+        if offers(spec, model).await.is_some() {
+            return Ok(spec.base_url());
         }
         if let Ok(Some(status)) = child.try_wait() {
-            return Err(failed(format!("it ended with {status}: {}", last_line(&how.log()))));
+            return Err(failed(format!("it ended with {status}: {}", last_line(&spec.log()))));
         }
         if begun.elapsed() > START_MAX {
             return Err(failed(format!("it did not answer within {START_MAX:?}")));
@@ -110,17 +110,17 @@ pub async fn ensure(how: &ServerHow, model: &str) -> Result<String, LocalError> 
 }
 
 /// Ends the private server. False when none ran.
-pub fn stop(how: &ServerHow) -> Result<bool, LocalError> {
-    let _lock = lock(how)?;
-    Ok(end(how))
+pub fn stop(spec: &ServerSpec) -> Result<bool, LocalError> {
+    let _lock = lock(spec)?;
+    Ok(end(spec))
 }
 
 /// Whether a server answers and offers the model; none when no server answers.
-async fn offers(how: &ServerHow, model: &str) -> Option<bool> {
-    if !how.socket().exists() {
+async fn offers(spec: &ServerSpec, model: &str) -> Option<bool> {
+    if !spec.socket().exists() {
         return None;
     }
-    let mut options = ClientOptions::new(how.base_url());
+    let mut options = ClientOptions::new(spec.base_url());
     options.limits.retries = 0;
     let models = Client::new(options).ok()?.models().await.ok()?;
     let named = |list: &Value| {
@@ -134,36 +134,37 @@ async fn offers(how: &ServerHow, model: &str) -> Option<bool> {
     Some(named(&models["data"]) || named(&models["models"]))
 }
 
-fn spawn(how: &ServerHow) -> Result<Child, LocalError> {
+fn spawn(spec: &ServerSpec) -> Result<Child, LocalError> {
     let state = |path: &Path| {
         let path = path.to_owned();
         move |source| LocalError::State { path, source }
     };
-    let log = OpenOptions::new().create(true).write(true).truncate(true).open(how.log()).map_err(state(&how.log()))?;
-    let also = log.try_clone().map_err(state(&how.log()))?;
+    let log =
+        OpenOptions::new().create(true).write(true).truncate(true).open(spec.log()).map_err(state(&spec.log()))?;
+    let also = log.try_clone().map_err(state(&spec.log()))?;
     // This very program, by its own path. Its environment is ours: whatever is in it has had its effect already.
     #[allow(clippy::disallowed_methods)]
-    let mut command = Command::new(&how.program);
-    command.arg("serve").arg("--socket").arg(how.socket()).args(["--socket-only", "--snapshot-unstored"]);
+    let mut command = Command::new(&spec.program);
+    command.arg("serve").arg("--socket").arg(spec.socket()).args(["--socket-only", "--snapshot-unstored"]);
     // Its one user's sessions are on disk anyway, as the partner writes them down.
-    command.args(&how.arguments);
-    for model in &how.models {
+    command.args(&spec.arguments);
+    for model in &spec.models {
         command.arg("--model").arg(model);
     }
     // A group of its own: keys pressed in this terminal do not reach it.
-    command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0).current_dir(&how.state);
-    let failed = |error: std::io::Error| LocalError::Start { why: error.to_string(), log: how.log() };
+    command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0).current_dir(&spec.state);
+    let failed = |error: std::io::Error| LocalError::Start { why: error.to_string(), log: spec.log() };
     let child = command.spawn().map_err(failed)?;
-    std::fs::write(how.process_file(), child.id().to_string()).map_err(state(&how.process_file()))?;
+    std::fs::write(spec.process_file(), child.id().to_string()).map_err(state(&spec.process_file()))?;
     Ok(child)
 }
 
 /// Tells the server to stop and waits until it has. False when none runs.
-fn end(how: &ServerHow) -> bool {
-    let Ok(number) = boundary::file::read(&how.process_file(), NUMBER_BYTES_MAX) else { return false };
-    let _ = std::fs::remove_file(how.process_file());
+fn end(spec: &ServerSpec) -> bool {
+    let Ok(number) = boundary::file::read(&spec.process_file(), NUMBER_BYTES_MAX) else { return false };
+    let _ = std::fs::remove_file(spec.process_file());
     let Ok(process) = String::from_utf8_lossy(&number).trim().parse::<u32>() else { return false };
-    if !is_our_server(process, how) {
+    if !is_our_server(process, spec) {
         return false;
     }
     let signal = |signal| {
@@ -172,7 +173,7 @@ fn end(how: &ServerHow) -> bool {
     };
     signal(rustix::process::Signal::TERM);
     let begun = Instant::now();
-    while is_our_server(process, how) {
+    while is_our_server(process, spec) {
         if begun.elapsed() > STOP_MAX {
             signal(rustix::process::Signal::KILL);
         }
@@ -183,16 +184,16 @@ fn end(how: &ServerHow) -> bool {
 
 /// Whether the process with this number is the server, and not another that got its number.
 #[allow(clippy::disallowed_methods, reason = "the system's own file")]
-fn is_our_server(process: u32, how: &ServerHow) -> bool {
+fn is_our_server(process: u32, spec: &ServerSpec) -> bool {
     let Ok(line) = std::fs::read(format!("/proc/{process}/cmdline")) else { return false };
     let line = String::from_utf8_lossy(&line).into_owned();
-    line.split('\0').any(|argument| Path::new(argument) == how.socket())
+    line.split('\0').any(|argument| Path::new(argument) == spec.socket())
 }
 
-fn lock(how: &ServerHow) -> Result<File, LocalError> {
-    let path = how.state.join("partner.lock");
+fn lock(spec: &ServerSpec) -> Result<File, LocalError> {
+    let path = spec.state.join("partner.lock");
     let state = |source| LocalError::State { path: path.clone(), source };
-    std::fs::create_dir_all(&how.state).map_err(state)?;
+    std::fs::create_dir_all(&spec.state).map_err(state)?;
     let file = OpenOptions::new().create(true).write(true).truncate(false).open(&path).map_err(state)?;
     file.lock().map_err(state)?;
     Ok(file)

@@ -1,6 +1,6 @@
 //! Which models can be chosen between turns.
 
-use crate::desk::Desk;
+use crate::turn_context::TurnContext;
 
 /// Names less alike than this (0 to 1, Jaro-Winkler) are not offered.
 const LIKENESS_MIN: f64 = 0.75;
@@ -23,26 +23,26 @@ pub struct KnownModel {
 }
 
 /// Uses another model from the next turn on; without a name it lists what there is.
-pub async fn choose(desk: &mut Desk, name: &str) {
-    let (known, local) = ((desk.options.models)(), desk.config().is_local());
+pub async fn choose(ctx: &mut TurnContext, name: &str) {
+    let (known, local) = ((ctx.options.models)(), ctx.config().is_local());
     if name.is_empty() {
-        let text = list(&known, &desk.model(), local);
-        return desk.notice(text).await;
+        let text = list(&known, &ctx.model(), local);
+        return ctx.notice(text).await;
     }
     let name = match find(&known, name) {
         Ok(name) => name,
-        Err(why) if local => return desk.trouble(why).await,
+        Err(why) if local => return ctx.trouble(why).await,
         // What another provider serves, it says itself.
         Err(_) => name.to_owned(),
     };
     // The private server offers what it was started with.
-    if local && !desk.options.server.models.contains(&name) {
-        desk.options.server.models.push(name.clone());
+    if local && !ctx.options.server.models.contains(&name) {
+        ctx.options.server.models.push(name.clone());
     }
-    desk.options.config.config.model = Some(name.clone());
-    desk.disconnect();
-    desk.notice(format!("{name} answers from the next message on.")).await;
-    desk.emit_status().await;
+    ctx.options.config.config.model = Some(name.clone());
+    ctx.disconnect();
+    ctx.notice(format!("{name} answers from the next message on.")).await;
+    ctx.emit_status().await;
 }
 
 /// The model of this name that is here, or a file; else what to do.

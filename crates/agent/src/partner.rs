@@ -10,14 +10,14 @@ use crate::candidates::Refused;
 use crate::command::{Command, Prompt, Style};
 use crate::commit::{self, Pending, When};
 use crate::config::{Loaded, Persistence, Sources};
-use crate::desk::{Desk, word};
 use crate::event::{Event, Outcome, TurnUsage};
 use crate::failing::Failing;
 use crate::history::History;
 use crate::intent::Intent;
-use crate::local::ServerHow;
+use crate::local::ServerSpec;
 use crate::models::KnownModel;
-use crate::{candidates, check, compact, errands, init, intent, pair, shell, tool_loop};
+use crate::turn_context::{TurnContext, word};
+use crate::{candidates, check, compact, idle_commands, init, intent, pair, shell, tool_loop};
 
 /// Commands that may wait while the partner is busy with one; the sender waits after that.
 const COMMANDS_MAX: usize = 64;
@@ -37,7 +37,7 @@ pub struct PartnerOptions {
     /// Where it came from, to read it again when the profile changes.
     pub sources: Sources,
     /// How the private server is started.
-    pub server: ServerHow,
+    pub server: ServerSpec,
     /// The model when none is configured.
     pub default_model: String,
     /// Known models and the style each works in.
@@ -96,71 +96,71 @@ async fn run(mut options: PartnerOptions, events: mpsc::Sender<Event>, inbox: mp
     options.ephemeral |= options.config.config.history.persistence != Persistence::SaveAll;
     let history = History::begin_session(&options.state, &options.root, &model, options.ephemeral);
     let resume = options.resume.clone();
-    let mut desk = Desk::new(options, events, inbox, history);
-    for warning in desk.options.config.warnings.clone() {
-        desk.notice(warning).await;
+    let mut ctx = TurnContext::new(options, events, inbox, history);
+    for warning in ctx.options.config.warnings.clone() {
+        ctx.notice(warning).await;
     }
     if let Some(session) = resume {
-        errands::resume(&mut desk, &session).await;
+        idle_commands::resume(&mut ctx, &session).await;
     }
-    while !desk.closing {
-        for trouble in desk.history.troubles() {
-            desk.trouble(trouble).await;
+    while !ctx.closing {
+        for trouble in ctx.history.troubles() {
+            ctx.trouble(trouble).await;
         }
-        let Some(command) = desk.next_command().await else { break };
-        desk.begun = Instant::now();
-        obey(&mut desk, command).await;
+        let Some(command) = ctx.next_command().await else { break };
+        ctx.begun = Instant::now();
+        obey(&mut ctx, command).await;
     }
-    desk.history.close();
-    desk.emit(Event::Closed).await;
+    ctx.history.close();
+    ctx.emit(Event::Closed).await;
 }
 
 /// Does what a person says while no turn runs.
-async fn obey(desk: &mut Desk, command: Command) {
+async fn obey(ctx: &mut TurnContext, command: Command) {
     match command {
         Command::Ask(prompt) | Command::Steer(prompt) | Command::Queue(prompt) => {
-            desk.refused = Refused::default();
-            if let Some(failing) = turn(desk, &prompt).await {
-                mend(desk, prompt, failing).await;
+            ctx.refused = Refused::default();
+            if let Some(failing) = turn(ctx, &prompt).await {
+                mend(ctx, prompt, failing).await;
             }
         }
-        Command::Repair { prompt, failing } => drop(repair(desk, prompt, failing).await),
-        Command::Overrule => overrule(desk).await,
+        Command::Repair { prompt, failing } => drop(repair(ctx, prompt, failing).await),
+        Command::Overrule => overrule(ctx).await,
         Command::DecideIntent(prompt) => {
-            if let Err(why) = intent::of(desk, &prompt).await {
-                desk.trouble(why).await;
+            if let Err(why) = intent::of(ctx, &prompt).await {
+                ctx.trouble(why).await;
             }
         }
         Command::Try { count, check, prompt } => {
-            begin(desk, &prompt.text).await;
-            let outcome = candidates::attempt(desk, count, check, &prompt).await;
-            end(desk, outcome).await;
+            begin(ctx, &prompt.text).await;
+            let outcome = candidates::attempt(ctx, count, check, &prompt).await;
+            end(ctx, outcome).await;
         }
         Command::Choose { candidate } => {
-            begin(desk, &format!("candidate {candidate}")).await;
-            desk.history.ready().await;
-            let outcome = candidates::choose(desk, candidate).await;
+            begin(ctx, &format!("candidate {candidate}")).await;
+            ctx.history.ready().await;
+            let outcome = candidates::choose(ctx, candidate).await;
             let done = outcome == Outcome::Done;
-            end(desk, outcome).await;
+            end(ctx, outcome).await;
             if done {
-                commit_turn(desk).await;
+                commit_turn(ctx).await;
             }
         }
         Command::Shell { line } => {
-            begin(desk, &format!("!{line}")).await;
-            let outcome = shell::run(desk, &line).await;
-            end(desk, outcome).await;
+            begin(ctx, &format!("!{line}")).await;
+            let outcome = shell::run(ctx, &line).await;
+            end(ctx, outcome).await;
         }
         Command::Init => {
-            begin(desk, "/init").await;
-            let outcome = init::run(desk).await;
-            end(desk, outcome).await;
+            begin(ctx, "/init").await;
+            let outcome = init::run(ctx).await;
+            end(ctx, outcome).await;
         }
-        Command::Commit { message } => commit::run(desk, &message).await,
-        Command::Shutdown => desk.closing = true,
+        Command::Commit { message } => commit::run(ctx, &message).await,
+        Command::Shutdown => ctx.closing = true,
         // Nothing is under way that these could be about.
         Command::Stop | Command::Decide { .. } => {}
-        errand => errands::run(desk, errand).await,
+        other => idle_commands::run(ctx, other).await,
     }
 }
 
@@ -168,110 +168,110 @@ async fn obey(desk: &mut Desk, command: Command) {
 type CheckFails = Option<Option<Failing>>;
 
 /// One turn from what was asked to its end. What it changed is checked within it, where the screen wants that.
-async fn turn(desk: &mut Desk, prompt: &Prompt) -> CheckFails {
-    begin(desk, &prompt.text).await;
-    compact::when_full(desk).await;
-    let prompt = &Prompt { pinned: desk.pinned.clone(), ..prompt.clone() };
-    let outcome = match intent::settle(desk, prompt).await {
-        Ok(Some(intent)) => match desk.style() {
-            Style::Pair => pair::turn(desk, prompt, intent).await,
-            Style::Agent => tool_loop::turn(desk, prompt, intent).await,
+async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> CheckFails {
+    begin(ctx, &prompt.text).await;
+    compact::when_full(ctx).await;
+    let prompt = &Prompt { pinned: ctx.pinned.clone(), ..prompt.clone() };
+    let outcome = match intent::settle(ctx, prompt).await {
+        Ok(Some(intent)) => match ctx.style() {
+            Style::Pair => pair::turn(ctx, prompt, intent).await,
+            Style::Agent => tool_loop::turn(ctx, prompt, intent).await,
         },
         Ok(None) => Outcome::Stopped,
         Err(why) => Outcome::Failed { why },
     };
-    checked(desk, outcome).await
+    checked(ctx, outcome).await
 }
 
 /// Checks what the turn changed, and ends it.
-async fn checked(desk: &mut Desk, outcome: Outcome) -> CheckFails {
+async fn checked(ctx: &mut TurnContext, outcome: Outcome) -> CheckFails {
     let fails = match outcome {
-        Outcome::Done => check::after_turn(desk).await,
+        Outcome::Done => check::after_turn(ctx).await,
         _ => None,
     };
     let passed = outcome == Outcome::Done && fails.is_none();
-    end(desk, outcome).await;
+    end(ctx, outcome).await;
     if passed {
-        commit_turn(desk).await;
+        commit_turn(ctx).await;
     }
     fails
 }
 
 /// Commits what the turn changed, where that is configured. Whoever runs checks of their own commits after them.
-async fn commit_turn(desk: &mut Desk) {
-    if desk.options.checks && desk.config().commit == When::Turn && !desk.written.is_empty() {
-        commit::run(desk, "").await;
+async fn commit_turn(ctx: &mut TurnContext) {
+    if ctx.options.checks && ctx.config().commit == When::Turn && !ctx.written.is_empty() {
+        commit::run(ctx, "").await;
     }
 }
 
 /// One more answer, because the check fails after the first.
-async fn mend(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) {
-    desk.notice("Flint asks the model for another answer").await;
-    if repair(desk, Prompt { failing: failing.clone(), ..prompt }, failing).await.is_some() {
-        desk.notice("Flint keeps the last answer; /undo takes it back.").await;
+async fn mend(ctx: &mut TurnContext, prompt: Prompt, failing: Option<Failing>) {
+    ctx.notice("Flint asks the model for another answer").await;
+    if repair(ctx, Prompt { failing: failing.clone(), ..prompt }, failing).await.is_some() {
+        ctx.notice("Flint keeps the last answer; /undo takes it back.").await;
     }
 }
 
 /// The last message once more, as a change when it was answered and as a question when it was taken for a change.
-async fn overrule(desk: &mut Desk) {
-    let Some((prompt, taken_for)) = desk.asked.take() else {
-        return desk.notice("There is no message yet to take another way.").await;
+async fn overrule(ctx: &mut TurnContext) {
+    let Some((prompt, taken_for)) = ctx.asked.take() else {
+        return ctx.notice("There is no message yet to take another way.").await;
     };
-    if let Err(why) = candidates::take_back(desk).await {
-        return desk.trouble(why).await;
+    if let Err(why) = candidates::take_back(ctx).await {
+        return ctx.trouble(why).await;
     }
-    taken_back(desk);
-    desk.refused = Refused::default();
+    taken_back(ctx);
+    ctx.refused = Refused::default();
     let other = if taken_for == Intent::Change { Intent::Question } else { Intent::Change };
-    turn(desk, &Prompt { intent: Some(other), ..prompt }).await;
+    turn(ctx, &Prompt { intent: Some(other), ..prompt }).await;
 }
 
 /// Another answer, because a check did not like the last.
-async fn repair(desk: &mut Desk, prompt: Prompt, failing: Option<Failing>) -> CheckFails {
-    if desk.style() == Style::Agent {
-        return turn(desk, &Prompt { failing, intent: Some(Intent::Change), ..prompt }).await;
+async fn repair(ctx: &mut TurnContext, prompt: Prompt, failing: Option<Failing>) -> CheckFails {
+    if ctx.style() == Style::Agent {
+        return turn(ctx, &Prompt { failing, intent: Some(Intent::Change), ..prompt }).await;
     }
     // Before the turn, so that its checkpoint and its diff begin where the task began.
-    let taken = candidates::take_back(desk).await;
+    let taken = candidates::take_back(ctx).await;
     if taken.is_ok() {
-        taken_back(desk);
+        taken_back(ctx);
     }
-    begin(desk, &prompt.text).await;
+    begin(ctx, &prompt.text).await;
     let outcome = match taken {
-        Ok(()) => candidates::again(desk, &prompt).await,
+        Ok(()) => candidates::again(ctx, &prompt).await,
         Err(why) => Outcome::Failed { why },
     };
-    checked(desk, outcome).await
+    checked(ctx, outcome).await
 }
 
 /// What the last turn wrote is not in the files any more.
-fn taken_back(desk: &mut Desk) {
-    let turn = desk.turn;
-    desk.uncommitted.retain(|pending| pending.turn != turn);
+fn taken_back(ctx: &mut TurnContext) {
+    let turn = ctx.turn;
+    ctx.uncommitted.retain(|pending| pending.turn != turn);
 }
 
-async fn begin(desk: &mut Desk, text: &str) {
-    desk.turn += 1;
-    desk.written.clear();
-    desk.usage = TurnUsage::default();
-    desk.history.begin(desk.turn, text);
-    desk.emit(Event::TurnStarted { turn: desk.turn, text: text.to_owned() }).await;
+async fn begin(ctx: &mut TurnContext, text: &str) {
+    ctx.turn += 1;
+    ctx.written.clear();
+    ctx.usage = TurnUsage::default();
+    ctx.history.begin(ctx.turn, text);
+    ctx.emit(Event::TurnStarted { turn: ctx.turn, text: text.to_owned() }).await;
 }
 
-async fn end(desk: &mut Desk, outcome: Outcome) {
-    desk.give_back_early().await;
-    desk.usage.total_ms = desk.elapsed_ms();
-    desk.status.last = desk.usage.clone();
-    let usage = desk.usage.clone();
+async fn end(ctx: &mut TurnContext, outcome: Outcome) {
+    ctx.give_back_early().await;
+    ctx.usage.total_ms = ctx.elapsed_ms();
+    ctx.status.last = ctx.usage.clone();
+    let usage = ctx.usage.clone();
     let word = match &outcome {
         Outcome::Done => "done".to_owned(),
         Outcome::Stopped => "stopped".to_owned(),
         Outcome::Failed { why } => format!("failed: {why}"),
     };
-    desk.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;
-    if !desk.written.is_empty() {
-        let asked = desk.history.turn_lines().pop().map(|turn| turn.text).unwrap_or_default();
-        desk.uncommitted.push(Pending { turn: desk.turn, asked, written: desk.written.clone() });
+    ctx.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;
+    if !ctx.written.is_empty() {
+        let asked = ctx.history.turn_lines().pop().map(|turn| turn.text).unwrap_or_default();
+        ctx.uncommitted.push(Pending { turn: ctx.turn, asked, written: ctx.written.clone() });
     }
-    desk.emit(Event::TurnEnded { turn: desk.turn, outcome, usage }).await;
+    ctx.emit(Event::TurnEnded { turn: ctx.turn, outcome, usage }).await;
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::context::files;
-use crate::desk::Desk;
+use crate::turn_context::TurnContext;
 
 /// Files at most; each costs its whole text in every conversation.
 const PINNED_MAX: usize = 16;
@@ -11,45 +11,45 @@ const PINNED_MAX: usize = 16;
 const LIKENESS_MIN: f64 = 0.8;
 
 /// Keeps a file; without a path it lists those that are kept.
-pub async fn add(desk: &mut Desk, path: &str) {
+pub async fn add(ctx: &mut TurnContext, path: &str) {
     if path.is_empty() {
-        let text = match desk.pinned.is_empty() {
+        let text = match ctx.pinned.is_empty() {
             true => "No file is kept before the model; `/add PATH` keeps one.".to_owned(),
-            false => format!("kept before the model: {}", named(&desk.pinned)),
+            false => format!("kept before the model: {}", named(&ctx.pinned)),
         };
-        return desk.notice(text).await;
+        return ctx.notice(text).await;
     }
-    let (root, written) = (desk.root(), path.to_owned());
+    let (root, written) = (ctx.root(), path.to_owned());
     let checked = tokio::task::spawn_blocking(move || check(&root, &written)).await;
     let path = match checked.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(path) => path,
-        Err(why) => return desk.trouble(why).await,
+        Err(why) => return ctx.trouble(why).await,
     };
-    if desk.pinned.contains(&path) {
-        return desk.notice(format!("{} is kept already.", path.display())).await;
+    if ctx.pinned.contains(&path) {
+        return ctx.notice(format!("{} is kept already.", path.display())).await;
     }
-    if desk.pinned.len() == PINNED_MAX {
-        return desk.trouble(format!("{PINNED_MAX} files are kept already; /drop one of them first")).await;
+    if ctx.pinned.len() == PINNED_MAX {
+        return ctx.trouble(format!("{PINNED_MAX} files are kept already; /drop one of them first")).await;
     }
-    desk.pinned.push(path);
-    desk.notice(format!("kept before the model from the next message on: {}", named(&desk.pinned))).await;
-    desk.emit_status().await;
+    ctx.pinned.push(path);
+    ctx.notice(format!("kept before the model from the next message on: {}", named(&ctx.pinned))).await;
+    ctx.emit_status().await;
 }
 
 /// Keeps a file no longer; without a path all of them.
-pub async fn drop(desk: &mut Desk, path: &str) {
+pub async fn drop(ctx: &mut TurnContext, path: &str) {
     let written = path.trim_start_matches('@');
-    let wanted = files::inside(&desk.root(), written);
-    let before = desk.pinned.len();
-    desk.pinned.retain(|path| !written.is_empty() && Some(path) != wanted.as_ref());
-    let text = match (before - desk.pinned.len(), desk.pinned.is_empty()) {
+    let wanted = files::inside(&ctx.root(), written);
+    let before = ctx.pinned.len();
+    ctx.pinned.retain(|path| !written.is_empty() && Some(path) != wanted.as_ref());
+    let text = match (before - ctx.pinned.len(), ctx.pinned.is_empty()) {
         (0, true) => "No file is kept before the model.".to_owned(),
-        (0, false) => format!("{written} is not kept; these are: {}", named(&desk.pinned)),
+        (0, false) => format!("{written} is not kept; these are: {}", named(&ctx.pinned)),
         (_, true) => "No file is kept any more. What the model has read stays in the conversation.".to_owned(),
-        (_, false) => format!("still kept: {}", named(&desk.pinned)),
+        (_, false) => format!("still kept: {}", named(&ctx.pinned)),
     };
-    desk.notice(text).await;
-    desk.emit_status().await;
+    ctx.notice(text).await;
+    ctx.emit_status().await;
 }
 
 /// The path, where it names a text file of the workspace.

@@ -10,8 +10,8 @@ use client::Answer;
 use serde_json::Value;
 
 use crate::command::Prompt;
-use crate::desk::{Desk, During};
 use crate::event::Event;
+use crate::turn_context::{During, TurnContext};
 
 /// What came next.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ impl Reply {
     }
 
     /// Sends a request and waits for its first event. None when the person stopped it before that.
-    pub async fn start(desk: &mut Desk, instructions: &str, more: Value) -> Result<Option<Self>, String> {
-        let Some(answer) = send(desk, instructions, &more).await? else { return Ok(None) };
+    pub async fn start(ctx: &mut TurnContext, instructions: &str, more: Value) -> Result<Option<Self>, String> {
+        let Some(answer) = send(ctx, instructions, &more).await? else { return Ok(None) };
         let instructions = instructions.to_owned();
         Ok(Some(Self {
             answer,
@@ -79,24 +79,24 @@ impl Reply {
     }
 
     /// The next step. After [`Step::Ended`] there is none.
-    pub async fn next(&mut self, desk: &mut Desk) -> Result<Step, String> {
+    pub async fn next(&mut self, ctx: &mut TurnContext) -> Result<Step, String> {
         loop {
             if !self.unheard
-                && let Some((prompt, at)) = desk.next_early()
+                && let Some((prompt, at)) = ctx.next_early()
             {
-                if self.steer(desk, prompt, at).await? {
+                if self.steer(ctx, prompt, at).await? {
                     return Ok(Step::Turned);
                 }
                 continue;
             }
-            let got = match desk.during(self.answer.next()).await {
+            let got = match ctx.during(self.answer.next()).await {
                 During::Done(got) => got,
                 During::Steer(prompt, at) if self.unheard => {
-                    desk.steer_early(prompt, at).await;
+                    ctx.steer_early(prompt, at).await;
                     continue;
                 }
                 During::Steer(prompt, at) => {
-                    if self.steer(desk, prompt, at).await? {
+                    if self.steer(ctx, prompt, at).await? {
                         return Ok(Step::Turned);
                     }
                     continue;
@@ -104,29 +104,29 @@ impl Reply {
                 During::Decide { .. } => continue,
                 During::Stop => {
                     self.answer.cancel().await;
-                    self.keep_said(desk).await;
+                    self.keep_said(ctx).await;
                     return Ok(Step::Ended(End::Stopped));
                 }
             };
             let Some(event) = got else {
-                self.keep_said(desk).await;
+                self.keep_said(ctx).await;
                 return Ok(Step::Ended(if self.cut { End::Cut } else { End::Whole }));
             };
             let event = event.map_err(|error| error.to_string())?;
-            if let Some(step) = self.take(desk, event.kind).await? {
+            if let Some(step) = self.take(ctx, event.kind).await? {
                 return Ok(step);
             }
         }
     }
 
-    async fn take(&mut self, desk: &mut Desk, kind: EventKind) -> Result<Option<Step>, String> {
+    async fn take(&mut self, ctx: &mut TurnContext, kind: EventKind) -> Result<Option<Step>, String> {
         match kind {
             EventKind::TextDelta { delta, .. } => {
-                if desk.usage.first_token_ms.is_none() {
-                    desk.usage.first_token_ms = Some(desk.elapsed_ms());
+                if ctx.usage.first_token_ms.is_none() {
+                    ctx.usage.first_token_ms = Some(ctx.elapsed_ms());
                 }
                 if let Some(at) = self.applying.take() {
-                    desk.emit(Event::SteerApplied { after_ms: ms(at) }).await;
+                    ctx.emit(Event::SteerApplied { after_ms: ms(at) }).await;
                 }
                 self.said.push_str(&delta);
                 return Ok(Some(Step::Text(delta)));
@@ -134,30 +134,30 @@ impl Reply {
             EventKind::ItemDone { item, .. } if item.text().is_none() => return Ok(Some(Step::Item(Box::new(item)))),
             EventKind::SteerAccepted { .. } => {
                 if let Some((_, at)) = self.steers.last() {
-                    desk.emit(Event::SteerAccepted { after_ms: ms(*at) }).await;
+                    ctx.emit(Event::SteerAccepted { after_ms: ms(*at) }).await;
                 }
             }
             EventKind::SteerFailed { error, .. } => {
                 if let Some((prompt, _)) = self.steers.pop() {
-                    desk.emit(Event::SteerFailed { text: prompt.text, why: error.message }).await;
+                    ctx.emit(Event::SteerFailed { text: prompt.text, why: error.message }).await;
                 }
             }
             EventKind::Created { .. } if !self.begun => self.begun = true,
             EventKind::Created { .. } if !self.steers.is_empty() => {
-                self.keep_said(desk).await;
+                self.keep_said(ctx).await;
                 for (prompt, at) in std::mem::take(&mut self.steers) {
-                    desk.say(&prompt.text).await;
+                    ctx.say(&prompt.text).await;
                     self.applying = Some(at);
                 }
                 return Ok(Some(Step::Turned));
             }
             EventKind::Failed { response } => {
-                desk.account(&response).await;
+                ctx.account(&response).await;
                 let why = response.error.map_or_else(|| "the response failed".to_owned(), |error| error.message);
                 return Err(why);
             }
             EventKind::Completed { response } | EventKind::Incomplete { response } => {
-                desk.account(&response).await;
+                ctx.account(&response).await;
                 let reason = response.incomplete_details.as_ref().map(|details| details.reason.as_str());
                 self.cut = reason == Some("max_output_tokens");
             }
@@ -167,17 +167,17 @@ impl Reply {
     }
 
     /// Redirects the answer. True when that took effect at once, because the server cannot be steered.
-    async fn steer(&mut self, desk: &mut Desk, prompt: Prompt, at: Instant) -> Result<bool, String> {
+    async fn steer(&mut self, ctx: &mut TurnContext, prompt: Prompt, at: Instant) -> Result<bool, String> {
         let input = Value::String(prompt.text.clone());
         if self.answer.steer(input).await.is_ok() {
             self.steers.push((prompt, at));
             return Ok(false);
         }
         self.answer.cancel().await;
-        self.keep_said(desk).await;
-        desk.say(&prompt.text).await;
-        desk.emit(Event::SteerAccepted { after_ms: ms(at) }).await;
-        if let Some(answer) = send(desk, &self.instructions, &self.more).await? {
+        self.keep_said(ctx).await;
+        ctx.say(&prompt.text).await;
+        ctx.emit(Event::SteerAccepted { after_ms: ms(at) }).await;
+        if let Some(answer) = send(ctx, &self.instructions, &self.more).await? {
             self.answer = answer;
             self.begun = false;
             self.applying = Some(at);
@@ -186,41 +186,41 @@ impl Reply {
     }
 
     /// Puts what the model said into the conversation.
-    async fn keep_said(&mut self, desk: &mut Desk) {
+    async fn keep_said(&mut self, ctx: &mut TurnContext) {
         let said = std::mem::take(&mut self.said);
         if !said.is_empty() && !self.unheard {
-            let item = desk.conversation.push_assistant(&said);
-            desk.history.item(&item);
+            let item = ctx.conversation.push_assistant(&said);
+            ctx.history.item(&item);
         }
     }
 }
 
 /// Sends a request; none when the person stopped it. A steer meanwhile turns the answer once there is one.
-async fn send(desk: &mut Desk, instructions: &str, more: &Value) -> Result<Option<Answer>, String> {
-    let Some(client) = desk.reach().await? else { return Ok(None) };
-    let body = desk.body(instructions, more.clone());
-    let after_ms = desk.elapsed_ms();
-    if desk.usage.requests == 0 {
-        desk.emit(Event::Requested { after_ms }).await;
+async fn send(ctx: &mut TurnContext, instructions: &str, more: &Value) -> Result<Option<Answer>, String> {
+    let Some(client) = ctx.reach().await? else { return Ok(None) };
+    let body = ctx.body(instructions, more.clone());
+    let after_ms = ctx.elapsed_ms();
+    if ctx.usage.requests == 0 {
+        ctx.emit(Event::Requested { after_ms }).await;
     }
-    desk.usage.requests += 1;
+    ctx.usage.requests += 1;
     let respond = client.respond(body);
     tokio::pin!(respond);
     loop {
-        let got = match desk.during(&mut respond).await {
+        let got = match ctx.during(&mut respond).await {
             During::Done(got) => got,
             During::Stop => return Ok(None),
             During::Steer(prompt, at) => {
-                desk.steer_early(prompt, at).await;
+                ctx.steer_early(prompt, at).await;
                 continue;
             }
             During::Decide { .. } => continue,
         };
         if matches!(got, Err(client::ClientError::Connect { .. })) {
-            desk.disconnect();
+            ctx.disconnect();
         }
         let answer = got.map_err(|error| error.to_string())?;
-        desk.status.transport = Some(answer.transport().to_string());
+        ctx.status.transport = Some(answer.transport().to_string());
         return Ok(Some(answer));
     }
 }

@@ -27,7 +27,7 @@ const KV_CONTEXTS: usize = 2;
 
 /// Which model to load, and how.
 #[derive(Clone, Debug, Args)]
-pub struct LoadOptions {
+pub struct ModelOptions {
     /// Name of a model, or path to a GGUF file [default: the catalogue's default]
     #[arg(short, long, env = "FLINT_MODEL")]
     pub model: Option<String>,
@@ -35,12 +35,12 @@ pub struct LoadOptions {
     #[arg(long, value_name = "FACTOR", value_parser = yarn_factor)]
     pub yarn: Option<f32>,
     #[command(flatten)]
-    pub how: LoadHow,
+    pub load: LoadOptions,
 }
 
 /// How any model is loaded.
 #[derive(Clone, Debug, Args)]
-pub struct LoadHow {
+pub struct LoadOptions {
     /// Where to compute: cpu, cuda, cuda:N, or auto for a card if there is one that can
     #[arg(long, default_value = "auto", value_parser = device_choice, env = "FLINT_DEVICE")]
     pub device: DeviceChoice,
@@ -117,15 +117,15 @@ pub struct Facts {
 }
 
 /// Finds the model, fetching it when it is not here, and starts an engine on it.
-pub fn load(options: &LoadOptions) -> anyhow::Result<Loaded> {
+pub fn load(options: &ModelOptions) -> anyhow::Result<Loaded> {
     load_with(options, None)
 }
 
 /// The same, with KV snapshots on disk.
-pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
+pub fn load_with(options: &ModelOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Loaded> {
     let Parts { backend, draft_model, tokenizer, facts } = load_parts(options)?;
     let mut engine_options = EngineOptions { snapshots, ..EngineOptions::default() };
-    if options.how.no_drafts {
+    if options.load.no_drafts {
         engine_options.draft_max = 0;
     }
     let engine = start_engine(backend, draft_model, &tokenizer, engine_options)?;
@@ -134,12 +134,12 @@ pub fn load_with(options: &LoadOptions, snapshots: Option<SnapshotOptions>) -> a
 }
 
 /// Finds and loads the model and leaves it to the caller to start engines.
-pub fn load_parts(options: &LoadOptions) -> anyhow::Result<Parts> {
+pub fn load_parts(options: &ModelOptions) -> anyhow::Result<Parts> {
     let name = match &options.model {
         Some(name) => name.clone(),
         None => models::default_name()?,
     };
-    let path = models::ensure(&name, options.how.offline)?;
+    let path = models::ensure(&name, options.load.offline)?;
     let kernels = Kernels::best()?;
     let start = Instant::now();
     let loading = || {
@@ -149,32 +149,32 @@ pub fn load_parts(options: &LoadOptions) -> anyhow::Result<Parts> {
     let gguf = Gguf::open(&path).with_context(loading)?;
     let tokenizer = Tokenizer::from_gguf(&gguf).with_context(loading)?;
     let config_options = ConfigOptions { yarn_factor: options.yarn };
-    let config = match &options.how.shape {
+    let config = match &options.load.shape {
         // As many tokens as there are words for, whatever the original has.
         Some(shape) => Config { vocab: tokenizer.vocabulary().len(), ..device::shape(shape)? },
         None => Config::new(&gguf, config_options).with_context(loading)?,
     };
     drop(gguf);
     let kv_tokens = context(options, config.context)? * KV_CONTEXTS;
-    let threads = options.how.threads.map_or_else(cores, NonZeroUsize::get);
-    let cpu = CpuOptions { threads, kv_tokens, kv_type: options.how.kv_type, config: config_options, kernels };
-    let opened = match &options.how.shape {
-        Some(_) => device::open_random(config.clone(), options.how.device, cpu),
-        None => device::open(&path, options.how.device, cpu).with_context(loading),
+    let threads = options.load.threads.map_or_else(cores, NonZeroUsize::get);
+    let cpu = CpuOptions { threads, kv_tokens, kv_type: options.load.kv_type, config: config_options, kernels };
+    let opened = match &options.load.shape {
+        Some(_) => device::open_random(config.clone(), options.load.device, cpu),
+        None => device::open(&path, options.load.device, cpu).with_context(loading),
     };
     let Opened { backend, kernels, .. } = opened?;
     let bytes_per_token = backend.info().bytes_per_token;
-    let draft_model = match &options.how.draft_model {
-        Some(name) => Some(load_draft_model(name, &tokenizer, &options.how, cpu)?),
+    let draft_model = match &options.load.draft_model {
+        Some(name) => Some(load_draft_model(name, &tokenizer, &options.load, cpu)?),
         None => None,
     };
     let facts = Facts {
-        name: options.how.shape.as_ref().map_or(name, |shape| format!("{shape} (random weights)")),
+        name: options.load.shape.as_ref().map_or(name, |shape| format!("{shape} (random weights)")),
         path,
         config,
         kernels,
         threads,
-        kv_type: options.how.kv_type,
+        kv_type: options.load.kv_type,
         kv_tokens,
         bytes_per_token,
         load_time: start.elapsed(),
@@ -205,10 +205,10 @@ pub fn start_engine(
 fn load_draft_model(
     name: &str,
     tokenizer: &Tokenizer,
-    how: &LoadHow,
+    load: &LoadOptions,
     cpu: CpuOptions,
 ) -> anyhow::Result<Box<dyn Backend>> {
-    let path = models::ensure(name, how.offline)?;
+    let path = models::ensure(name, load.offline)?;
     let loading = || format!("the draft model {name} cannot be loaded");
     let drafts = Tokenizer::from_gguf(&Gguf::open(&path).with_context(loading)?).with_context(loading)?;
     let (ours, theirs) = (tokenizer.vocabulary(), drafts.vocabulary());
@@ -218,11 +218,11 @@ fn load_draft_model(
         bail!("{name} cannot draft for this model: their tokens differ; choose a smaller model of the same family");
     }
     let cpu = CpuOptions { kv_tokens: cpu.kv_tokens / KV_CONTEXTS, config: ConfigOptions::default(), ..cpu };
-    Ok(device::open(&path, how.device, cpu).with_context(loading)?.backend)
+    Ok(device::open(&path, load.device, cpu).with_context(loading)?.backend)
 }
 
-fn context(options: &LoadOptions, model_context: usize) -> anyhow::Result<usize> {
-    match options.how.context.map(NonZeroUsize::get) {
+fn context(options: &ModelOptions, model_context: usize) -> anyhow::Result<usize> {
+    match options.load.context.map(NonZeroUsize::get) {
         None => Ok(model_context.min(CONTEXT_DEFAULT)),
         Some(wanted) if wanted <= model_context => Ok(wanted),
         Some(wanted) => bail!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agent::config::{Config, Sources};
-use agent::local::ServerHow;
+use agent::local::ServerSpec;
 use agent::{PartnerOptions, Style};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -112,7 +112,7 @@ impl PartnerArgs {
         }
         names.dedup();
         let state = serve::state_directory(None)?;
-        let server = ServerHow {
+        let server = ServerSpec {
             program: std::env::current_exe().context("the path of this program")?,
             arguments: server_arguments(&state, self.offline),
             models: names,
@@ -163,8 +163,8 @@ impl PartnerArgs {
 /// Ends the private server.
 pub fn stop() -> anyhow::Result<()> {
     let state = serve::state_directory(None)?;
-    let how = ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
-    let ran = agent::local::stop(&how)?;
+    let spec = ServerSpec { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state };
+    let ran = agent::local::stop(&spec)?;
     outln!("{}", if ran { "the local server has stopped" } else { "no local server was running" });
     Ok(())
 }

@@ -20,7 +20,7 @@ use clap::Args;
 use engine::{Event, FinishReason, Finished, Request, Sampling};
 use text::{ChatRequest, Message, Special};
 
-use crate::load::{self, LoadOptions, Loaded};
+use crate::load::{self, Loaded, ModelOptions};
 use interrupt::Interrupt;
 use output::Output;
 use reply::Reply;
@@ -34,7 +34,7 @@ pub struct RunArgs {
     /// The prompt; text from a pipe is added after it
     prompt: Vec<String>,
     #[command(flatten)]
-    load: LoadOptions,
+    load: ModelOptions,
     /// What the model should be told before the prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,

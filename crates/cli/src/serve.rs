@@ -18,7 +18,7 @@ use server::sessions::store::StoreOptions;
 use server::telemetry::{self, LogFormat, TelemetryOptions};
 use server::{ModelLimits, Server, ServerOptions};
 
-use crate::load::LoadHow;
+use crate::load::LoadOptions;
 use loader::StoreLoader;
 
 /// Sessions are written to disk once the engine has had nothing to do for this long.
@@ -97,7 +97,7 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     preload: bool,
     #[command(flatten)]
-    load: LoadHow,
+    load: LoadOptions,
 }
 
 /// Runs the server until it is told to stop.

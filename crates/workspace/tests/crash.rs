@@ -67,13 +67,13 @@ fn read(root: &Path) -> Tree {
     tree
 }
 
-struct Place {
+struct Fixture {
     root: PathBuf,
     sessions: PathBuf,
     store: Store,
 }
 
-impl Place {
+impl Fixture {
     fn at(folder: &Path) -> Self {
         let store = Store::open(&folder.join("checkpoints")).unwrap();
         Self { root: folder.join("work"), sessions: folder.join("sessions"), store }
@@ -119,20 +119,20 @@ fn changes(turn: u32) -> Vec<Change> {
 #[ignore = "started by the test below"]
 fn child() {
     let Some(folder) = std::env::var_os(PLACE) else { return };
-    let place = Place::at(Path::new(&folder));
+    let fixture = Fixture::at(Path::new(&folder));
     fs::write(Path::new(&folder).join("alive"), "").unwrap();
-    let mut session = place.open();
+    let mut session = fixture.open();
     let mut turn = 1;
     if let Some((last, tree)) = checkpoints(session.lines()).last() {
         turn = *last;
-        place.store.restore(&place.root, tree).unwrap();
+        fixture.store.restore(&fixture.root, tree).unwrap();
         session.append(Record::Rewind { turn, files: true, conversation: true }).unwrap();
     }
     loop {
-        let before = place.store.snapshot(&place.root).unwrap();
+        let before = fixture.store.snapshot(&fixture.root).unwrap();
         session.append(Record::Checkpoint { turn, tree: before.to_string() }).unwrap();
         session.append(Record::Prompt { turn, text: format!("version {turn}") }).unwrap();
-        let batch = Batch::resolve(&place.root, &changes(turn)).unwrap();
+        let batch = Batch::resolve(&fixture.root, &changes(turn)).unwrap();
         fs::write(Path::new(&folder).join(WRITING), "").unwrap();
         let begun = Instant::now();
         let written = batch.write(|_| Ok(())).unwrap();
@@ -144,9 +144,9 @@ fn child() {
             .unwrap();
         session.append(Record::Item { item: json!({ "text": "x".repeat(20_000) }) }).unwrap();
         if turn % 3 == 0 {
-            let after = place.store.snapshot(&place.root).unwrap();
-            place.store.restore(&place.root, &before).unwrap();
-            place.store.restore(&place.root, &after).unwrap();
+            let after = fixture.store.snapshot(&fixture.root).unwrap();
+            fixture.store.restore(&fixture.root, &before).unwrap();
+            fixture.store.restore(&fixture.root, &after).unwrap();
         }
         session.append(Record::TurnEnd { turn, outcome: "done".into(), usage: json!(null) }).unwrap();
         turn += 1;
@@ -156,14 +156,14 @@ fn child() {
 #[test]
 fn killed_at_any_moment_nothing_is_half_done() {
     let folder = tempfile::tempdir().unwrap();
-    let place = Place::at(folder.path());
+    let fixture = Fixture::at(folder.path());
     for (path, (mode, bytes)) in expected(0) {
-        let path = place.root.join(path);
+        let path = fixture.root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, bytes).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    drop(Session::create(&place.sessions, &place.root, "scripted").unwrap());
+    drop(Session::create(&fixture.sessions, &fixture.root, "scripted").unwrap());
     let mut random = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1;
     println!("random numbers begin with {random}");
     let mut known: Vec<Line> = Vec::new();
@@ -189,20 +189,20 @@ fn killed_at_any_moment_nothing_is_half_done() {
         let wrote = fs::read_to_string(folder.path().join(WROTE)).ok().and_then(|micros| micros.parse::<u64>().ok());
         let among = wrote.filter(|_| made % 2 == 0).map(|micros| Duration::from_micros((random >> 30) % (micros + 1)));
         run_and_kill(folder.path(), after, among);
-        let session = place.open();
+        let session = fixture.open();
         assert_eq!(session.damaged(), 0);
         assert_eq!(session.lines()[..known.len()], known[..], "what was written stays written");
         known = session.lines().to_vec();
         turn_ms = longest_turn_ms(&known).unwrap_or(turn_ms);
         let all = checkpoints(&known);
         let turn = all.last().map_or(1, |(turn, _)| *turn);
-        *cuts.entry(check_files(&place.root, turn)).or_default() += 1;
+        *cuts.entry(check_files(&fixture.root, turn)).or_default() += 1;
 
         // The last checkpoint and any other bring back exactly what the script says.
         let picked = (!all.is_empty()).then(|| &all[(random >> 20) as usize % all.len()]);
         for (turn, tree) in picked.into_iter().chain(all.last()) {
-            place.store.restore(&place.root, tree).unwrap();
-            assert!(read(&place.root) == expected(*turn - 1), "the tree before turn {turn} came back differently");
+            fixture.store.restore(&fixture.root, tree).unwrap();
+            assert!(read(&fixture.root) == expected(*turn - 1), "the tree before turn {turn} came back differently");
         }
     }
     let turns = turns(&known);

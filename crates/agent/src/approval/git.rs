@@ -1,7 +1,7 @@
 //! What of git only reads: subcommands with exact options, in a repository that runs nothing by itself.
 
+use super::folders::WorkingFolders;
 use super::options::Options;
-use super::places::Place;
 use super::repository;
 
 /// A subcommand, its options, and how many words that are no options it may have.
@@ -70,24 +70,24 @@ const SUBCOMMANDS: &[Subcommand] = &[
 ];
 
 /// Whether git does nothing but read with these arguments. The error says what it may do instead.
-pub(super) fn only_reads(arguments: &[String], place: &Place) -> Result<(), String> {
+pub(super) fn only_reads(arguments: &[String], folders: &WorkingFolders) -> Result<(), String> {
     let mut rest = arguments;
-    let mut place = place.clone();
+    let mut folders = folders.clone();
     loop {
         match rest {
             [first, after @ ..] if ["--no-pager", "-P", "--no-optional-locks"].contains(&first.as_str()) => {
                 rest = after
             }
             [first, folder, after @ ..] if first == "-C" => {
-                place.enter(folder)?;
+                folders.enter(folder)?;
                 rest = after;
             }
             _ => break,
         }
     }
     let [name, arguments @ ..] = rest else { return Err("`git` alone is not known to only read".to_owned()) };
-    subcommand(name, arguments, &place)?;
-    place.folders().iter().try_for_each(|folder| repository::runs_nothing(folder))
+    subcommand(name, arguments, &folders)?;
+    folders.all().iter().try_for_each(|folder| repository::runs_nothing(folder))
 }
 
 /// Whether a subcommand is one that can be made to only read, so that "always" must not widen it.
@@ -96,12 +96,12 @@ pub(super) fn is_known(name: &str) -> bool {
         || SUBCOMMANDS.iter().any(|known| known.name == name)
 }
 
-fn subcommand(name: &str, arguments: &[String], place: &Place) -> Result<(), String> {
+fn subcommand(name: &str, arguments: &[String], folders: &WorkingFolders) -> Result<(), String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match (name, words.as_slice()) {
         ("stash" | "worktree", ["list"]) | ("remote", ["get-url", "origin"]) => return Ok(()),
-        ("stash", ["show", ..]) => return subcommand("show", &arguments[1..], place),
-        ("reflog", ["show", ..]) => return subcommand("log", &arguments[1..], place),
+        ("stash", ["show", ..]) => return subcommand("show", &arguments[1..], folders),
+        ("reflog", ["show", ..]) => return subcommand("log", &arguments[1..], folders),
         // With `--list` words are patterns, without it they are names of what is made.
         ("tag", ["-l" | "--list", pattern]) | ("branch", ["--list", pattern]) if !pattern.starts_with('-') => {
             return Ok(());
@@ -121,7 +121,7 @@ fn subcommand(name: &str, arguments: &[String], place: &Place) -> Result<(), Str
     if given_words.len() > known.words_max {
         return Err(unknown(given_words[known.words_max]));
     }
-    place.free(&given_words)
+    folders.free(&given_words)
 }
 
 fn doubt(name: &str, argument: &str) -> String {

@@ -4,10 +4,10 @@
 //! question, except under `untrusted`, and outside of it a person is asked, except where they said "always" to one that
 //! begins alike. [`Rules`] only decides; running and asking belong to the caller.
 
+mod folders;
 mod git;
 mod known;
 mod options;
-mod places;
 mod programs;
 mod repository;
 #[cfg(test)]
@@ -207,20 +207,20 @@ pub fn only_reads(line: &[u8], root: &Path) -> Result<(), String> {
 
 /// Follows a line from command to command: each must only read, where it then is, or be remembered.
 fn each(commands: &[words::Words], root: &Path, remembered: impl Fn(&[String]) -> bool) -> Result<(), String> {
-    let mut place = places::Place::new(root).ok_or_else(|| format!("{} is not there", root.display()))?;
+    let mut folders = folders::WorkingFolders::new(root).ok_or_else(|| format!("{} is not there", root.display()))?;
     for words in commands {
         // What was allowed here may be another thing in another folder.
-        if !place.has_moved() && remembered(words) {
+        if !folders.has_moved() && remembered(words) {
             continue;
         }
         let Some((program, arguments)) = words.split_first() else { return Err("a command is empty".to_owned()) };
-        let name = place.program(program)?;
+        let name = folders.program(program)?;
         match (name, arguments) {
-            ("cd", [folder]) => place.enter(folder)?,
+            ("cd", [folder]) => folders.enter(folder)?,
             ("git", [version]) if version == "--version" => {}
-            ("git", arguments) => git::only_reads(arguments, &place)?,
+            ("git", arguments) => git::only_reads(arguments, &folders)?,
             (name, arguments) if programs::is_known(name) || arguments == ["--version"] => {
-                programs::only_reads(name, arguments, &place)?;
+                programs::only_reads(name, arguments, &folders)?;
             }
             (name, _) => return Err(format!("`{name}` {}", known::known_for(name))),
         }

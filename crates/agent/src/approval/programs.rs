@@ -1,8 +1,8 @@
 //! Programs that only read when they are given nothing but what is listed here. What is missing from a list was either found
 //! to write, to execute or to follow links out of a folder, or nobody has looked yet: both are asked about.
 
+use super::folders::WorkingFolders;
 use super::options::{Given, Options};
-use super::places::Place;
 
 /// A program and what it may be given.
 struct Reader {
@@ -181,16 +181,16 @@ fn find(name: &str) -> Option<&'static Reader> {
 }
 
 /// Whether a program only reads with these arguments, and only where reading is free. The error says what it does instead.
-pub(super) fn only_reads(name: &str, arguments: &[String], place: &Place) -> Result<(), String> {
+pub(super) fn only_reads(name: &str, arguments: &[String], folders: &WorkingFolders) -> Result<(), String> {
     let unknown = |argument: &str| doubt(name, argument);
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match (name, words.as_slice()) {
         (_, ["--version"]) if VERSIONED.contains(&name) || find(name).is_some() => return Ok(()),
         // What it does not know it prints.
         ("echo", _) => return Ok(()),
-        ("test", words) | ("[", [words @ .., "]"]) => return test(words, place).ok_or_else(|| unknown("")),
+        ("test", words) | ("[", [words @ .., "]"]) => return test(words, folders).ok_or_else(|| unknown("")),
         ("printf", words) => return printf(words).ok_or_else(|| unknown(words.first().unwrap_or(&""))),
-        ("find", words) => return find_only_looks(words, place),
+        ("find", words) => return find_only_looks(words, folders),
         ("date", words) => {
             let options =
                 Options { flags: "uR", values: "dr", long: "utc universal iso-8601? rfc-3339= date=", number: false };
@@ -204,19 +204,19 @@ pub(super) fn only_reads(name: &str, arguments: &[String], place: &Place) -> Res
             let given = Options { flags, values, long: "", number: false }.tell_apart(arguments).map_err(unknown)?;
             let [script, files @ ..] = given.words.as_slice() else { return Err(unknown("")) };
             let harmless = if name == "sed" { sed_prints(script) } else { awk_prints(script) };
-            return if harmless { place.free(files) } else { Err(unknown(script)) };
+            return if harmless { folders.free(files) } else { Err(unknown(script)) };
         }
         _ => {}
     }
     let reader = find(name).ok_or_else(|| unknown(""))?;
     let given = reader.options.tell_apart(arguments).map_err(unknown)?;
     match reader.words {
-        Files => place.free(&given.words),
+        Files => folders.free(&given.words),
         AtMost(most) if given.words.len() > most => Err(format!("`{name}` may write `{}`", given.words[most])),
         // In folders it would follow links, wherever they lead.
-        AtMost(_) if place.any_folder(&given.words) => Err(format!("`{name}` may follow links out of a folder")),
-        AtMost(_) => place.free(&given.words),
-        PatternThenFiles => place.free(&given.words[usize::from(takes_pattern(&given)).min(given.words.len())..]),
+        AtMost(_) if folders.any_folder(&given.words) => Err(format!("`{name}` may follow links out of a folder")),
+        AtMost(_) => folders.free(&given.words),
+        PatternThenFiles => folders.free(&given.words[usize::from(takes_pattern(&given)).min(given.words.len())..]),
         Text => Ok(()),
         Nothing if given.words.is_empty() => Ok(()),
         Nothing => Err(unknown(given.words[0])),
@@ -244,11 +244,11 @@ fn doubt(name: &str, argument: &str) -> String {
 }
 
 /// The tests that look at a file or compare texts and numbers. `-v` and the comparison of anything but numbers evaluate.
-fn test(words: &[&str], place: &Place) -> Option<()> {
+fn test(words: &[&str], folders: &WorkingFolders) -> Option<()> {
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
     match words.strip_prefix(&["!"]).unwrap_or(words) {
         ["-n" | "-z", _] => Some(()),
-        ["-e" | "-f" | "-d" | "-s" | "-r" | "-w" | "-x" | "-L" | "-h", file] => place.free(&[file]).ok(),
+        ["-e" | "-f" | "-d" | "-s" | "-r" | "-w" | "-x" | "-L" | "-h", file] => folders.free(&[file]).ok(),
         [_, "=" | "==" | "!=", _] => Some(()),
         [a, "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge", b] if is_number(a) && is_number(b) => Some(()),
         _ => None,
@@ -273,11 +273,11 @@ fn printf(words: &[&str]) -> Option<()> {
     Some(())
 }
 
-fn find_only_looks(words: &[&str], place: &Place) -> Result<(), String> {
+fn find_only_looks(words: &[&str], folders: &WorkingFolders) -> Result<(), String> {
     let begins_tests = |word: &&&str| word.starts_with('-') || ["(", ")", "!", ","].contains(*word);
     let words = words.strip_prefix(&["-P"]).unwrap_or(words);
     let starts = words.iter().take_while(|word| !begins_tests(word)).count();
-    place.free(&words[..starts])?;
+    folders.free(&words[..starts])?;
     let mut tests = words[starts..].iter();
     while let Some(test) = tests.next() {
         if FIND_VALUED.contains(test) {

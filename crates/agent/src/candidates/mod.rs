@@ -39,7 +39,7 @@ const DEPART_FIRST: usize = 5;
 
 /// How a candidate comes about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Strategy {
     /// The answer that a plain turn would give.
     First,
     /// The same, up to a place where the model was not sure, and another token there.
@@ -52,7 +52,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Where it begins.
-    pub way: Way,
+    pub strategy: Strategy,
     /// 0 is the most likely token always.
     pub temperature: f64,
     /// The likeliest tokens that together have this probability.
@@ -66,18 +66,19 @@ impl Sampling {
     pub fn of(candidate: usize, first: f64) -> Self {
         let seed = candidate as u64;
         if candidate == 1 {
-            return Self { way: Way::First, temperature: first, top_p: 1.0, seed };
+            return Self { strategy: Strategy::First, temperature: first, top_p: 1.0, seed };
         }
-        let way = if candidate > DEPART_FIRST && candidate.is_multiple_of(2) { Way::Sample } else { Way::Depart };
+        let strategy =
+            if candidate > DEPART_FIRST && candidate.is_multiple_of(2) { Strategy::Sample } else { Strategy::Depart };
         // 0.8 keeps code that compiles most of the time and differs enough to be worth a second look.
-        Self { way, temperature: first.max(0.8), top_p: 0.95, seed }
+        Self { strategy, temperature: first.max(0.8), top_p: 0.95, seed }
     }
 
     /// Of another answer for the same candidate, because the one it got changes nothing.
     pub fn anew(self) -> Self {
         let temperature = self.temperature.max(crate::pair::FRESH_TEMPERATURE);
-        let way = if self.way == Way::First { Way::Sample } else { self.way };
-        Self { way, temperature, seed: self.seed + COUNT_MAX as u64, ..self }
+        let strategy = if self.strategy == Strategy::First { Strategy::Sample } else { self.strategy };
+        Self { strategy, temperature, seed: self.seed + COUNT_MAX as u64, ..self }
     }
 
     /// The same, because another candidate has that answer already. A model that is sure of a wrong idea gives it up only

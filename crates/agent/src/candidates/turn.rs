@@ -10,9 +10,9 @@ use workspace::edit::{Batch, Change, ChangeKind, Written};
 use workspace::journal::Journal;
 
 use super::{COUNT_MAX, Checker, Trial, Tried, best, keep_evidence};
-use crate::desk::{Desk, During};
 use crate::pair::{Question, Task};
 use crate::tools::Commands;
+use crate::turn_context::{During, TurnContext};
 use crate::{ApprovalAsk, CandidateState, Decision, Event, Outcome, Prompt};
 
 /// Seconds each check of a candidate may take.
@@ -26,23 +26,23 @@ pub struct LastTry {
 }
 
 /// Makes and checks `count` candidates; 0 takes the configuration's.
-pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, prompt: &Prompt) -> Outcome {
-    let count = if count == 0 { desk.config().candidates.count } else { count };
+pub async fn attempt(ctx: &mut TurnContext, count: usize, check: Option<String>, prompt: &Prompt) -> Outcome {
+    let count = if count == 0 { ctx.config().candidates.count } else { count };
     if count > COUNT_MAX {
         return Outcome::Failed { why: format!("{count} candidates are too many; {COUNT_MAX} is the limit") };
     }
-    let key = if desk.config().candidates.check.is_some() { "try.check" } else { "check" };
-    let configured = desk.config().candidates.check.clone().or_else(|| desk.config().check.clone());
-    let by_user = check.is_some() || (configured.is_some() && !desk.options.config.is_projects(key));
-    let folder = desk.options.state.join("tries");
+    let key = if ctx.config().candidates.check.is_some() { "try.check" } else { "check" };
+    let configured = ctx.config().candidates.check.clone().or_else(|| ctx.config().check.clone());
+    let by_user = check.is_some() || (configured.is_some() && !ctx.options.config.is_projects(key));
+    let folder = ctx.options.state.join("tries");
     let place = folder.join(format!("work-{}", std::process::id()));
     let trial = Trial {
-        workspace: desk.root(),
+        workspace: ctx.root(),
         place: place.clone(),
         count,
-        temperature: desk.config().temperature.unwrap_or(0.0),
+        temperature: ctx.config().temperature.unwrap_or(0.0),
         checker: Checker {
-            commands: commands(desk, by_user),
+            commands: commands(ctx, by_user),
             command: check.or(configured),
             timeout: CHECK_TIMEOUT,
             build: folder.join("build"),
@@ -52,64 +52,64 @@ pub async fn attempt(desk: &mut Desk, count: usize, check: Option<String>, promp
     };
     let mut prompt = prompt.clone();
     if Task::of(&prompt.text).repair {
-        match unless_stopped(desk, trial.checker.failing(&trial.workspace, place.join("before"))).await {
+        match unless_stopped(ctx, trial.checker.failing(&trial.workspace, place.join("before"))).await {
             Some(failing) => prompt.failing = failing,
             None => return Outcome::Stopped,
         }
     }
-    let question = match Question::new(desk, &prompt).await {
+    let question = match Question::new(ctx, &prompt).await {
         Ok(question) => Arc::new(question),
         Err(why) => return Outcome::Failed { why },
     };
-    let after_ms = desk.elapsed_ms();
-    desk.emit(Event::Requested { after_ms }).await;
-    let events = desk.events();
+    let after_ms = ctx.elapsed_ms();
+    ctx.emit(Event::Requested { after_ms }).await;
+    let events = ctx.events();
     let message = question.message();
-    let tried = unless_stopped(desk, trial.run(question, events)).await;
+    let tried = unless_stopped(ctx, trial.run(question, events)).await;
     let _ = std::fs::remove_dir_all(&place);
     let Some(tried) = tried else { return Outcome::Stopped };
     for tried in &tried {
-        desk.spend(&tried.usage);
+        ctx.spend(&tried.usage);
     }
     let chosen = best(&tried).map(|tried| tried.row.candidate);
     let rows = tried.iter().map(|tried| tried.row.clone()).collect();
-    desk.emit(Event::Candidates { rows, best: chosen }).await;
+    ctx.emit(Event::Candidates { rows, best: chosen }).await;
     let outcome = match chosen {
         Some(_) => Outcome::Done,
-        None => nothing_passed(desk, &folder, &message, &tried).await,
+        None => nothing_passed(ctx, &folder, &message, &tried).await,
     };
-    desk.last_try = Some(LastTry { message, tried });
+    ctx.last_try = Some(LastTry { message, tried });
     outcome
 }
 
 /// Waits for `work`. What the person says meanwhile waits for its end; none when they stopped it.
-pub(super) async fn unless_stopped<T>(desk: &mut Desk, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn unless_stopped<T>(ctx: &mut TurnContext, work: impl Future<Output = T>) -> Option<T> {
     let mut work = std::pin::pin!(work);
     loop {
-        match desk.during(&mut work).await {
+        match ctx.during(&mut work).await {
             During::Done(value) => return Some(value),
             During::Stop => return None,
-            During::Steer(prompt, _) => desk.queue(prompt).await,
+            During::Steer(prompt, _) => ctx.queue(prompt).await,
             During::Decide { .. } => {}
         }
     }
 }
 
-async fn nothing_passed(desk: &Desk, folder: &std::path::Path, message: &str, tried: &[Tried]) -> Outcome {
+async fn nothing_passed(ctx: &TurnContext, folder: &std::path::Path, message: &str, tried: &[Tried]) -> Outcome {
     let unreached = tried.iter().all(|tried| tried.answer.is_empty());
     if let (true, Some(CandidateState::NotApplied { why })) = (unreached, tried.first().map(|tried| &tried.row.state)) {
         return Outcome::Failed { why: why.clone() };
     }
-    let evidence = if desk.options.ephemeral { None } else { keep_evidence(folder, message, tried).ok() };
+    let evidence = if ctx.options.ephemeral { None } else { keep_evidence(folder, message, tried).ok() };
     let kept = evidence.map(|path| format!("; what each did is in {}", path.display())).unwrap_or_default();
     Outcome::Failed { why: format!("none of {} candidates passed{kept}", tried.len()) }
 }
 
 /// Checks run in copies, so the workspace itself is not writable for them. Full access is for a check that the user set
 /// themselves: what a project names, or what is run because a project has such files, stays in the sandbox.
-fn commands(desk: &Desk, by_user: bool) -> Commands {
-    let config = desk.config();
-    let protect = desk.options.config.files.clone();
+fn commands(ctx: &TurnContext, by_user: bool) -> Commands {
+    let config = ctx.config();
+    let protect = ctx.options.config.files.clone();
     let mode = match config.sandbox_mode {
         Mode::DangerFullAccess if !by_user => Mode::WorkspaceWrite,
         mode => mode,
@@ -118,41 +118,41 @@ fn commands(desk: &Desk, by_user: bool) -> Commands {
 }
 
 /// Writes a candidate of the last try into the workspace.
-pub async fn choose(desk: &mut Desk, candidate: usize) -> Outcome {
+pub async fn choose(ctx: &mut TurnContext, candidate: usize) -> Outcome {
     let failed = |why: &str| Outcome::Failed { why: why.to_owned() };
-    let Some(last) = desk.last_try.take() else { return failed("there was no try; begin with /try") };
+    let Some(last) = ctx.last_try.take() else { return failed("there was no try; begin with /try") };
     let Some(tried) = last.tried.iter().find(|tried| tried.row.candidate == candidate) else {
         let why = format!("there is no candidate {candidate}; there are {}", last.tried.len());
-        desk.last_try = Some(last);
+        ctx.last_try = Some(last);
         return Outcome::Failed { why };
     };
-    let outcome = write(desk, &tried.files).await;
+    let outcome = write(ctx, &tried.files).await;
     if outcome == Outcome::Done {
         // The conversation goes on as if this had been the only answer.
-        desk.say(&last.message).await;
-        let item = desk.conversation.push_assistant(&tried.answer);
-        desk.history.item(&item);
+        ctx.say(&last.message).await;
+        let item = ctx.conversation.push_assistant(&tried.answer);
+        ctx.history.item(&item);
     } else {
-        desk.last_try = Some(last);
+        ctx.last_try = Some(last);
     }
     outcome
 }
 
-pub(super) async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
+pub(super) async fn write(ctx: &mut TurnContext, files: &[Written]) -> Outcome {
     if files.is_empty() {
         return Outcome::Failed { why: "this candidate changes nothing that could be applied".to_owned() };
     }
     let mut edits = Vec::new();
     for file in files {
-        let edit = desk.next_edit();
+        let edit = ctx.next_edit();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let diff = diff::unified(&text(&file.old), &text(&file.new)).into();
-        desk.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
-        desk.emit(Event::EditGrew { edit, diff, lines: file.lines() }).await;
+        ctx.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
+        ctx.emit(Event::EditGrew { edit, diff, lines: file.lines() }).await;
         edits.push(edit);
     }
-    let written = match permitted(desk, &edits, files).await {
-        Ok(()) => apply(&desk.history.journal(), files),
+    let written = match permitted(ctx, &edits, files).await {
+        Ok(()) => apply(&ctx.history.journal(), files),
         Err(why) => Err(why),
     };
     for (edit, file) in edits.into_iter().zip(files) {
@@ -161,28 +161,28 @@ pub(super) async fn write(desk: &mut Desk, files: &[Written]) -> Outcome {
             Ok(_) => Event::EditApplied { edit, path, lines: file.lines() },
             Err(why) => Event::EditFailed { edit, path, why: why.clone() },
         };
-        desk.emit(event).await;
+        ctx.emit(event).await;
     }
     match written {
         Ok(written) => {
-            desk.history.edited(&written);
-            desk.written = written;
+            ctx.history.edited(&written);
+            ctx.written = written;
             Outcome::Done
         }
         Err(why) => Outcome::Failed { why },
     }
 }
 
-async fn permitted(desk: &mut Desk, edits: &[u64], files: &[Written]) -> Result<(), String> {
-    let policy = desk.sandbox_policy();
-    let Some(why) = files.iter().find_map(|file| policy.may_write(&desk.root().join(&file.path)).err()) else {
+async fn permitted(ctx: &mut TurnContext, edits: &[u64], files: &[Written]) -> Result<(), String> {
+    let policy = ctx.sandbox_policy();
+    let Some(why) = files.iter().find_map(|file| policy.may_write(&ctx.root().join(&file.path)).err()) else {
         return Ok(());
     };
-    if desk.config().approval_policy == crate::approval::Policy::Never {
+    if ctx.config().approval_policy == crate::approval::Policy::Never {
         return Err(why);
     }
     let paths: Vec<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
-    match desk.ask(ApprovalAsk::Edits { edits: edits.to_vec(), paths }, why).await {
+    match ctx.ask(ApprovalAsk::Edits { edits: edits.to_vec(), paths }, why).await {
         Decision::Yes | Decision::Always => Ok(()),
         Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
     }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use super::*;
 
-struct Place {
+struct Fixture {
     dir: tempfile::TempDir,
     sources: Sources,
 }
 
-fn place(user: &str, project: &str) -> Place {
+fn fixture(user: &str, project: &str) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let (home, work) = (dir.path().join("home"), dir.path().join("work/inner"));
     std::fs::create_dir_all(&home).unwrap();
@@ -20,12 +20,12 @@ fn place(user: &str, project: &str) -> Place {
     write(&dir.path().join("work/.flint/config.toml"), project);
     let env = HashMap::from([("FLINT_HOME".to_owned(), home.display().to_string())]);
     let sources = Sources { user_dir: Some(home), cwd: work, env, ..Sources::default() };
-    let place = Place { dir, sources };
-    place.trust(true);
-    place
+    let fixture = Fixture { dir, sources };
+    fixture.trust(true);
+    fixture
 }
 
-impl Place {
+impl Fixture {
     /// The user says whether the project, as it is now, is trusted.
     fn trust(&self, trusted: bool) {
         // What is wrong with a file is said when it is loaded for the test.
@@ -40,8 +40,8 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-fn load(place: &Place) -> Loaded {
-    Config::load(&place.sources).unwrap()
+fn load(fixture: &Fixture) -> Loaded {
+    Config::load(&fixture.sources).unwrap()
 }
 
 #[test]
@@ -62,31 +62,32 @@ fn without_any_file_the_defaults_hold() {
 #[test]
 fn later_layers_win_and_every_value_says_where_it_came_from() {
     let user = "model = \"a\"\ntemperature = 0\ncheck = \"u\"\n[profiles.fast]\nmodel = \"c\"\nstyle = \"agent\"\n";
-    let mut place = place(user, "model = \"b\"\ncheck = \"p\"\n");
+    let mut fixture = fixture(user, "model = \"b\"\ncheck = \"p\"\n");
     let origins = |loaded: &Loaded| ["model", "check", "temperature"].map(|key| loaded.origin(key).to_string());
-    let (home, work) = (place.dir.path().join("home/config.toml"), place.dir.path().join("work/.flint/config.toml"));
+    let (home, work) =
+        (fixture.dir.path().join("home/config.toml"), fixture.dir.path().join("work/.flint/config.toml"));
     let (home, work) = (home.display().to_string(), work.display().to_string());
-    let loaded = load(&place);
+    let loaded = load(&fixture);
     assert_eq!(loaded.config.model.as_deref(), Some("b"));
     assert_eq!(origins(&loaded), [work.clone(), work.clone(), home.clone()]);
     assert_eq!((loaded.files.len(), loaded.profiles.as_slice()), (2, &["fast".to_owned()][..]));
 
-    place.sources.profile = Some("fast".to_owned());
-    let loaded = load(&place);
+    fixture.sources.profile = Some("fast".to_owned());
+    let loaded = load(&fixture);
     assert_eq!((loaded.config.model.as_deref(), loaded.config.style), (Some("c"), Some(Style::Agent)));
     assert_eq!(origins(&loaded), ["profile fast".to_owned(), work.clone(), home.clone()]);
 
-    place.sources.env.extend([
+    fixture.sources.env.extend([
         ("FLINT_MODEL".to_owned(), "d".to_owned()),
         ("FLINT_TEMPERATURE".to_owned(), "0.5".to_owned()),
         ("FLINT_CHECK".to_owned(), String::new()),
     ]);
-    let loaded = load(&place);
+    let loaded = load(&fixture);
     assert_eq!((loaded.config.model.as_deref(), loaded.config.temperature), (Some("d"), Some(0.5)));
     assert_eq!(origins(&loaded), ["$FLINT_MODEL".to_owned(), work, "$FLINT_TEMPERATURE".to_owned()]);
 
-    place.sources.overrides = vec!["model=e-1.5b".to_owned(), "try.count=3".to_owned(), "model = 'f=g'".to_owned()];
-    let loaded = load(&place);
+    fixture.sources.overrides = vec!["model=e-1.5b".to_owned(), "try.count=3".to_owned(), "model = 'f=g'".to_owned()];
+    let loaded = load(&fixture);
     assert_eq!((loaded.config.model.as_deref(), loaded.config.candidates.count), (Some("f=g"), 3));
     assert_eq!(loaded.origin("model"), &Origin::CommandLine);
 }
@@ -96,7 +97,7 @@ fn a_project_may_tighten_and_never_loosen() {
     let project = "sandbox_mode = \"danger-full-access\"\napproval_policy = \"never\"\nmodel_provider = \"evil\"\n\
         [sandbox_workspace_write]\nnetwork_access = true\nwritable_roots = [\"/\"]\nexclude_slash_tmp = true\n\
         [model_providers.flint]\nbase_url = \"http://example.com/v1\"\n[profiles.fast]\nmodel = \"x\"\n";
-    let place_of = |user: &str, project: &str| load(&place(user, project));
+    let place_of = |user: &str, project: &str| load(&fixture(user, project));
     let loaded = place_of("", project);
     let config = &loaded.config;
     assert_eq!(
@@ -129,9 +130,9 @@ fn a_project_may_tighten_and_never_loosen() {
 #[test]
 fn a_project_sets_nothing_until_it_is_trusted_as_it_is() {
     let project = "model = \"b\"\ncheck = \"p\"\nstyle = \"agent\"\ntry.check = \"q\"\nsandbox_mode = \"read-only\"\n";
-    let place = place("check = \"u\"\n", project);
+    let fixture = fixture("check = \"u\"\n", project);
     let says = |part: &str| {
-        let loaded = load(&place);
+        let loaded = load(&fixture);
         let (set, line) = (loaded.config.model.is_some(), loaded.warnings.iter().find(|line| line.contains(part)));
         assert_eq!(loaded.config.sandbox_mode, sandbox::Mode::ReadOnly, "stricter is always allowed");
         assert_eq!(loaded.config.check.as_deref(), Some(if set { "p" } else { "u" }));
@@ -141,37 +142,38 @@ fn a_project_sets_nothing_until_it_is_trusted_as_it_is() {
     };
     assert_eq!(says("no effect"), (true, false, Standing::Trusted));
     // A file that came later, in a folder further down.
-    let inner = place.dir.path().join("work/inner/.flint");
+    let inner = fixture.dir.path().join("work/inner/.flint");
     std::fs::create_dir(&inner).unwrap();
     write(&inner.join("config.toml"), "max_output_tokens = 7\n");
     assert_eq!(says("max_output_tokens"), (true, true, Standing::Changed));
-    assert_eq!(load(&place).config.max_output_tokens, None);
-    place.trust(true);
-    assert_eq!(load(&place).config.max_output_tokens, Some(7));
+    assert_eq!(load(&fixture).config.max_output_tokens, None);
+    fixture.trust(true);
+    assert_eq!(load(&fixture).config.max_output_tokens, Some(7));
     // A file that changed.
-    write(&place.dir.path().join("work/.flint/config.toml"), &format!("{project}temperature = 1\n"));
+    write(&fixture.dir.path().join("work/.flint/config.toml"), &format!("{project}temperature = 1\n"));
     assert_eq!(says("changed since you trusted it, so check, model, style"), (false, true, Standing::Changed));
-    place.trust(false);
+    fixture.trust(false);
     assert_eq!(says("this folder is not trusted"), (false, true, Standing::Declined));
     // A repository inside of a trusted one is a repository of its own.
-    place.trust(true);
+    fixture.trust(true);
     assert_eq!(says("no effect"), (true, false, Standing::Trusted));
-    std::fs::write(place.dir.path().join("work/inner/.git"), "gitdir: ../.git\n").unwrap();
-    let loaded = load(&place);
+    std::fs::write(fixture.dir.path().join("work/inner/.git"), "gitdir: ../.git\n").unwrap();
+    let loaded = load(&fixture);
     assert_eq!((loaded.config.max_output_tokens, loaded.trust.standing), (None, Standing::Untrusted));
 }
 
 #[test]
 fn what_is_unknown_is_named_with_the_nearest_key() {
-    let loaded = load(&place("modle = \"x\"\nmodel_reasoning_effort = \"high\"\n[profiles.a]\nstile = \"pair\"\n", ""));
+    let loaded =
+        load(&fixture("modle = \"x\"\nmodel_reasoning_effort = \"high\"\n[profiles.a]\nstile = \"pair\"\n", ""));
     let said = loaded.warnings.join("\n");
     for part in ["modle", "did you mean model?", "key of Codex", "profile a", "did you mean style?"] {
         assert!(said.contains(part), "{part} in {said}");
     }
     let error = |user: &str, overrides: &str| {
-        let mut place = place(user, "");
-        place.sources.overrides = overrides.lines().map(str::to_owned).collect();
-        Config::load(&place.sources).unwrap_err().to_string()
+        let mut fixture = fixture(user, "");
+        fixture.sources.overrides = overrides.lines().map(str::to_owned).collect();
+        Config::load(&fixture.sources).unwrap_err().to_string()
     };
     let cases = [
         (error("sandbox_mod = \"read-only\"", ""), "did you mean sandbox_mode?"),
@@ -194,7 +196,7 @@ fn what_is_unknown_is_named_with_the_nearest_key() {
 fn a_provider_becomes_what_its_client_needs() {
     let user = "model_provider = \"mine\"\n[model_providers.mine]\nbase_url = \"http://h/v1\"\nenv_key = \"MY_KEY\"\n\
         supports_websockets = false\nwire_api = \"chat\"\nhttp_headers = { a = \"1\" }\nenv_http_headers = { b = \"B\", c = \"C\" }\n";
-    let config = load(&place(user, "")).config;
+    let config = load(&fixture(user, "")).config;
     let missing = config.client_options(None, &HashMap::new()).unwrap_err().to_string();
     assert!(missing.contains("$MY_KEY, which is not set"), "{missing}");
     let env = HashMap::from([("MY_KEY".to_owned(), "k".to_owned()), ("B".to_owned(), "2".to_owned())]);
@@ -202,7 +204,7 @@ fn a_provider_becomes_what_its_client_needs() {
     assert_eq!((options.base_url.as_str(), options.api_key.as_deref()), ("http://h/v1", Some("k")));
     assert_eq!((options.transport, options.wire_api), (client::Transport::Sse, WireApi::Chat));
     assert_eq!(options.headers, [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())]);
-    let local = load(&place("", "")).config;
+    let local = load(&fixture("", "")).config;
     assert_eq!(local.client_options(Some("unix:/s"), &env).unwrap().base_url, "unix:/s");
     assert!(local.client_options(None, &env).is_err());
 }

@@ -8,11 +8,11 @@ use index::outline::Kind;
 use super::{Found, Passage, Project, names, terms};
 
 /// Places told for one answer.
-const PLACES_MAX: usize = 4;
+const CITATIONS_MAX: usize = 4;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Citation {
     /// The file.
     pub path: PathBuf,
     /// Its line, from 1.
@@ -21,9 +21,9 @@ pub struct Place {
     pub name: Option<String>,
 }
 
-/// The places that a question and its answer are about, the surest first: what both name, what one of them names, the passage
+/// The lines that a question and its answer are about, the surest first: what both name, what one of them names, the passage
 /// that fits best and its line that says most of what was said.
-pub fn places(project: &Project, found: &Found, question: &str, answer: &str) -> Vec<Place> {
+pub fn citations(project: &Project, found: &Found, question: &str, answer: &str) -> Vec<Citation> {
     let (asked, said) = (names::words(question), names::words(answer));
     let mut scored: HashMap<(usize, usize), (f64, Option<String>)> = HashMap::new();
     let mut add = |file: usize, line: usize, score: f64, name: Option<String>| {
@@ -57,17 +57,19 @@ pub fn places(project: &Project, found: &Found, question: &str, answer: &str) ->
     }
     let mut ranked: Vec<_> = scored.into_iter().collect();
     ranked.sort_by(|one, other| other.1.0.total_cmp(&one.1.0).then_with(|| one.0.cmp(&other.0)));
-    let mut places: Vec<Place> = Vec::new();
+    let mut citations: Vec<Citation> = Vec::new();
     for ((file, line), (_, name)) in ranked {
         let path = project.sources[file].path.clone();
-        // Many of the same name are no place.
-        let alike = places.iter().filter(|place| place.name.is_some() && last(&place.name) == last(&name)).count();
-        if places.len() == PLACES_MAX || alike > 1 || answer.contains(&format!("{}:{}", path.display(), line + 1)) {
+        // Of many with the same name none is meant.
+        let alike =
+            citations.iter().filter(|citation| citation.name.is_some() && last(&citation.name) == last(&name)).count();
+        if citations.len() == CITATIONS_MAX || alike > 1 || answer.contains(&format!("{}:{}", path.display(), line + 1))
+        {
             continue;
         }
-        places.push(Place { path, line: line + 1, name });
+        citations.push(Citation { path, line: line + 1, name });
     }
-    places
+    citations
 }
 
 fn last(name: &Option<String>) -> Option<&str> {

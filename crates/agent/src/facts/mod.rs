@@ -19,10 +19,10 @@ use crate::command::Prompt;
 use crate::context::{Gathered, Shown, definitions, files};
 use crate::event::FileRead;
 
-pub use cite::places;
+pub use cite::citations;
 pub use names::{Missing, missing, paths};
 pub use passages::Passage;
-pub use say::{absent, places as say_places};
+pub use say::{absent, citations as say_citations};
 
 /// Bytes read of a workspace for one question; what comes later in the walk is not looked at.
 const READ_BYTES_MAX: usize = 32 << 20;

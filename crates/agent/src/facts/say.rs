@@ -1,7 +1,7 @@
 //! Flint's own sentences in the language of the question.
 
 use super::Missing;
-use super::cite::Place;
+use super::cite::Citation;
 use crate::intent::language::Language;
 
 /// Says what is not there, and what is called nearly so.
@@ -66,9 +66,9 @@ fn similar(language: Language) -> &'static str {
     }
 }
 
-/// The places of an answer, in a line.
-pub fn places(places: &[Place]) -> String {
-    let told = places.iter().map(|Place { path, line, name }| match name {
+/// The citations of an answer, in a line.
+pub fn citations(citations: &[Citation]) -> String {
+    let told = citations.iter().map(|Citation { path, line, name }| match name {
         Some(name) => format!("{}:{line} `{name}`", path.display()),
         None => format!("{}:{line}", path.display()),
     });

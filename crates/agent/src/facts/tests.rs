@@ -110,10 +110,10 @@ fn an_answer_gets_the_places_of_what_it_names() {
     let (_folder, project) = shop();
     let prompt = Prompt::from("How is shipping computed?");
     let found = project.find(&prompt);
-    let told = say_places(&places(&project, &found, &prompt.text, "It is free above 5000, see `shipping`."));
+    let told = say_citations(&citations(&project, &found, &prompt.text, "It is free above 5000, see `shipping`."));
     assert!(told.starts_with("shop/pricing.py:8 `shipping`"), "{told}");
     let prompt = Prompt::from("Where are too many items refused?");
     let found = project.find(&prompt);
-    let told = say_places(&places(&project, &found, &prompt.text, "`Cart.add_item` raises a ValueError."));
+    let told = say_citations(&citations(&project, &found, &prompt.text, "`Cart.add_item` raises a ValueError."));
     assert!(told.contains("shop/cart.py:12 `Cart.add_item`"), "{told}");
 }

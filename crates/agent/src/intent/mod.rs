@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::command::{Decision, Prompt};
-use crate::desk::{Desk, During};
 use crate::event::{ApprovalAsk, Event};
+use crate::turn_context::{During, TurnContext};
 
 /// What a message asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,30 +131,30 @@ const ALTERNATIVES: usize = 20;
 const ELSEWHERE_TOKENS_MAX: usize = 1_024;
 
 /// Decides what the message asks for and tells the person. None when they stopped it.
-pub async fn of(desk: &mut Desk, prompt: &Prompt) -> Result<Option<Decided>, String> {
+pub async fn of(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<Decided>, String> {
     let begun = Instant::now();
-    let sure = prompt.intent.or_else(|| set(desk.config().intent)).or_else(|| rules::intent(&prompt.text));
+    let sure = prompt.intent.or_else(|| set(ctx.config().intent)).or_else(|| rules::intent(&prompt.text));
     let mut decided = match sure {
         Some(intent) => Decided { intent, odds: None, evidence: None, tokens: 0, ms: 0.0 },
-        None => match ask_model(desk, &prompt.text).await? {
+        None => match ask_model(ctx, &prompt.text).await? {
             Some(decided) => decided,
             None => return Ok(None),
         },
     };
     decided.ms = begun.elapsed().as_micros() as f64 / 1000.0;
-    desk.asked = Some((prompt.clone(), decided.intent));
-    desk.emit(Event::Intent(decided.clone())).await;
+    ctx.asked = Some((prompt.clone(), decided.intent));
+    ctx.emit(Event::Intent(decided.clone())).await;
     Ok(Some(decided))
 }
 
 /// The same, and what is unclear is asked about: changed only when the person says so.
-pub async fn settle(desk: &mut Desk, prompt: &Prompt) -> Result<Option<Intent>, String> {
-    let Some(decided) = of(desk, prompt).await? else { return Ok(None) };
+pub async fn settle(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<Intent>, String> {
+    let Some(decided) = of(ctx, prompt).await? else { return Ok(None) };
     if decided.intent != Intent::Unclear {
         return Ok(Some(decided.intent));
     }
     let why = "your message can be read either way".to_owned();
-    Ok(match desk.ask(ApprovalAsk::Change, why).await {
+    Ok(match ctx.ask(ApprovalAsk::Change, why).await {
         Decision::Yes | Decision::Always => Some(Intent::Change),
         Decision::No => Some(Intent::Question),
         Decision::Stop => None,
@@ -169,16 +169,16 @@ fn set(setting: Setting) -> Option<Intent> {
     }
 }
 
-async fn ask_model(desk: &mut Desk, text: &str) -> Result<Option<Decided>, String> {
-    let (model, local) = (desk.model(), desk.config().is_local());
-    let mut known = desk.leanings.of(&model).filter(|_| local);
+async fn ask_model(ctx: &mut TurnContext, text: &str) -> Result<Option<Decided>, String> {
+    let (model, local) = (ctx.model(), ctx.config().is_local());
+    let mut known = ctx.leanings.of(&model).filter(|_| local);
     if known.is_none() && local {
-        let Some(leaning) = measure(desk).await? else { return Ok(None) };
+        let Some(leaning) = measure(ctx).await? else { return Ok(None) };
         known = Some(leaning);
     }
-    let Some(reply) = request(desk, text, false).await? else { return Ok(None) };
+    let Some(reply) = request(ctx, text, false).await? else { return Ok(None) };
     if known.as_ref().is_some_and(|(weights, _)| *weights != reply.weights) {
-        let Some(leaning) = measure(desk).await? else { return Ok(None) };
+        let Some(leaning) = measure(ctx).await? else { return Ok(None) };
         known = Some(leaning);
     }
     let leaning = known.map_or(LEANING, |(_, leaning)| leaning);
@@ -190,12 +190,12 @@ async fn ask_model(desk: &mut Desk, text: &str) -> Result<Option<Decided>, Strin
 
 /// What the model says to an empty message, with the weights that said it. It is the one request that the server may keep, so
 /// that the examples are read from disk the next time it starts.
-async fn measure(desk: &mut Desk) -> Result<Option<(String, f64)>, String> {
-    let keep = !desk.options.ephemeral;
-    let Some(empty) = request(desk, "", keep).await? else { return Ok(None) };
-    let (model, leaning) = (desk.model(), empty.odds.evidence(0.0));
+async fn measure(ctx: &mut TurnContext) -> Result<Option<(String, f64)>, String> {
+    let keep = !ctx.options.ephemeral;
+    let Some(empty) = request(ctx, "", keep).await? else { return Ok(None) };
+    let (model, leaning) = (ctx.model(), empty.odds.evidence(0.0));
     // What cannot be kept is measured again the next time.
-    let _ = desk.leanings.keep(&model, &empty.weights, leaning);
+    let _ = ctx.leanings.keep(&model, &empty.weights, leaning);
     Ok(Some((empty.weights, leaning)))
 }
 
@@ -208,11 +208,11 @@ struct Reply {
     weights: String,
 }
 
-async fn request(desk: &mut Desk, text: &str, keep: bool) -> Result<Option<Reply>, String> {
-    let Some(client) = desk.reach().await? else { return Ok(None) };
-    let local = desk.config().is_local();
+async fn request(ctx: &mut TurnContext, text: &str, keep: bool) -> Result<Option<Reply>, String> {
+    let Some(client) = ctx.reach().await? else { return Ok(None) };
+    let local = ctx.config().is_local();
     let mut body = json!({
-        "model": desk.model(),
+        "model": ctx.model(),
         "instructions": INSTRUCTIONS,
         "input": input(text),
         "store": keep,
@@ -222,27 +222,27 @@ async fn request(desk: &mut Desk, text: &str, keep: bool) -> Result<Option<Reply
         body["temperature"] = json!(0);
         body["top_logprobs"] = json!(ALTERNATIVES);
     }
-    if desk.usage.requests == 0 {
-        let after_ms = desk.elapsed_ms();
-        desk.emit(Event::Requested { after_ms }).await;
+    if ctx.usage.requests == 0 {
+        let after_ms = ctx.elapsed_ms();
+        ctx.emit(Event::Requested { after_ms }).await;
     }
     let work = async move { client.respond(body).await?.finish().await };
     let mut work = std::pin::pin!(work);
     let response = loop {
-        match desk.during(&mut work).await {
+        match ctx.during(&mut work).await {
             During::Done(got) => {
                 if matches!(got, Err(client::ClientError::Connect { .. })) {
-                    desk.disconnect();
+                    ctx.disconnect();
                 }
                 break got.map_err(|error| error.to_string())?;
             }
             During::Stop => return Ok(None),
-            During::Steer(prompt, at) => desk.steer_early(prompt, at).await,
+            During::Steer(prompt, at) => ctx.steer_early(prompt, at).await,
             During::Decide { .. } => {}
         }
     };
     let usage = response.usage.clone().unwrap_or_default();
-    desk.spend(&usage);
+    ctx.spend(&usage);
     let tokens = usage.input_tokens.saturating_sub(usage.input_tokens_details.cached_tokens);
     let weights = response.flint.as_ref().filter(|_| local).map(|flint| flint.weights.clone()).unwrap_or_default();
     Ok(Some(Reply { odds: odds(&response.output), tokens, weights }))

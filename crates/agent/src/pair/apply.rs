@@ -11,12 +11,12 @@ use super::place::{self, Placed};
 use crate::approval;
 use crate::command::Decision;
 use crate::context;
-use crate::desk::Desk;
 use crate::event::{ApprovalAsk, Event};
 use crate::facts::Project;
+use crate::turn_context::TurnContext;
 
 /// Writes every change of the answer, or none.
-pub(super) async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotApplied> {
+pub(super) async fn apply(ctx: &mut TurnContext, draft: &Draft) -> Result<(), NotApplied> {
     if draft.blocks.is_empty() {
         return Ok(());
     }
@@ -25,60 +25,60 @@ pub(super) async fn apply(desk: &mut Desk, draft: &Draft) -> Result<(), NotAppli
         Err((block, path, failed)) => {
             let edit = draft.blocks.get(block).and_then(|block| block.edit);
             if let (Some(edit), Some(path)) = (edit, path) {
-                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+                ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
             }
             return Err(failed);
         }
     };
     for left in &placed.left {
-        desk.notice(format!("not placed: {}: {}", left.what, left.why)).await;
+        ctx.notice(format!("not placed: {}: {}", left.what, left.why)).await;
     }
     let changes = changes(&placed);
-    let edits = edits(desk, draft, &placed).await;
+    let edits = edits(ctx, draft, &placed).await;
     if let Some(failed) = nothing_to_write(draft, &placed, &changes) {
         for (edit, path) in edits {
-            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+            ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
         }
         return Err(failed);
     }
     if edits.is_empty() {
         return Ok(());
     }
-    if let Some(why) = imports_nothing(desk, draft, &placed).await {
+    if let Some(why) = imports_nothing(ctx, draft, &placed).await {
         let failed = NotApplied::Unclear(why);
         for (edit, path) in edits {
-            desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+            ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
         }
         return Err(failed);
     }
-    write(desk, &changes, edits).await?;
-    tell_of_uses(desk).await;
+    write(ctx, &changes, edits).await?;
+    tell_of_uses(ctx).await;
     Ok(())
 }
 
 /// Writes changes, all or none. `edits` are those that the person knows of already.
 pub(super) async fn write(
-    desk: &mut Desk,
+    ctx: &mut TurnContext,
     changes: &[Change],
     mut edits: Vec<(u64, PathBuf)>,
 ) -> Result<(), NotApplied> {
-    let batch = Batch::resolve(&desk.root(), changes).map_err(|error| NotApplied::Refused(error.to_string()));
+    let batch = Batch::resolve(&ctx.root(), changes).map_err(|error| NotApplied::Refused(error.to_string()));
     let result = match batch {
         Ok(batch) => {
             for file in batch.files() {
                 if !edits.iter().any(|(_, path)| *path == file.path) {
-                    let edit = desk.next_edit();
+                    let edit = ctx.next_edit();
                     let (old, new) = (file.old.as_deref().unwrap_or(""), file.new.as_deref().unwrap_or(""));
                     let (diff, lines) = (workspace::diff::unified(old, new), file.lines());
-                    desk.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
-                    desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+                    ctx.emit(Event::EditStarted { edit, path: file.path.clone() }).await;
+                    ctx.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
                     edits.push((edit, file.path));
                 }
             }
-            match permitted(desk, &edits).await {
+            match permitted(ctx, &edits).await {
                 Ok(()) => {
-                    desk.history.ready().await;
-                    let journal = desk.history.journal();
+                    ctx.history.ready().await;
+                    let journal = ctx.history.journal();
                     batch.write(|step| journal.edit(step)).map_err(|error| NotApplied::Refused(error.to_string()))
                 }
                 Err(why) => Err(NotApplied::Refused(why)),
@@ -90,22 +90,22 @@ pub(super) async fn write(
         Ok(written) => written,
         Err(failed) => {
             for (edit, path) in edits {
-                desk.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+                ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
             }
             return Err(failed);
         }
     };
     for (edit, path) in edits {
         let lines = written.iter().find(|file| file.path == path).map_or((0, 0), workspace::edit::Written::lines);
-        desk.emit(Event::EditApplied { edit, path, lines }).await;
+        ctx.emit(Event::EditApplied { edit, path, lines }).await;
     }
-    desk.history.edited(&written);
-    desk.written = written;
+    ctx.history.edited(&written);
+    ctx.written = written;
     Ok(())
 }
 
 /// What an answer imports from a file of the project that has no such name, for the model.
-async fn imports_nothing(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Option<String> {
+async fn imports_nothing(ctx: &mut TurnContext, draft: &Draft, placed: &Placed) -> Option<String> {
     let old = |path: &Path| place::current(path, &draft.around()).unwrap_or_default();
     let files: Vec<(PathBuf, String, String)> =
         placed.files.iter().map(|(path, text)| (path.clone(), old(path), text.clone())).collect();
@@ -118,7 +118,7 @@ async fn imports_nothing(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Opt
     if !files.iter().any(fresh) {
         return None;
     }
-    let root = desk.root();
+    let root = ctx.root();
     let work = tokio::task::spawn_blocking(move || {
         let mut project = Project::read(&root);
         project.sources.retain(|source| files.iter().all(|(path, ..)| *path != source.path));
@@ -137,13 +137,13 @@ async fn imports_nothing(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Opt
 }
 
 /// Tells of what is gone and still used elsewhere.
-async fn tell_of_uses(desk: &mut Desk) {
+async fn tell_of_uses(ctx: &mut TurnContext) {
     let names = |path: &Path, text: &Option<String>| -> Vec<String> {
         let items = text.as_deref().map(|text| context::definitions(path, text)).unwrap_or_default();
         items.into_iter().filter(|item| item.parents.is_empty()).map(|item| item.name).collect()
     };
     let mut gone: Vec<(PathBuf, String)> = Vec::new();
-    for file in &desk.written {
+    for file in &ctx.written {
         let left = names(&file.path, &file.new);
         let names = names(&file.path, &file.old).into_iter().filter(|name| !left.contains(name));
         gone.extend(names.map(|name| (file.path.clone(), name)));
@@ -151,7 +151,7 @@ async fn tell_of_uses(desk: &mut Desk) {
     if gone.is_empty() {
         return;
     }
-    let root = desk.root();
+    let root = ctx.root();
     let work = tokio::task::spawn_blocking(move || {
         let project = Project::read(&root);
         let sources: Vec<index::Source<'_>> =
@@ -164,7 +164,7 @@ async fn tell_of_uses(desk: &mut Desk) {
     });
     for (path, name, uses) in work.await.unwrap_or_default() {
         let uses = super::direct::places(&uses);
-        desk.notice(format!("`{name}` is gone from {} and is still used: {uses}", path.display())).await;
+        ctx.notice(format!("`{name}` is gone from {} and is still used: {uses}", path.display())).await;
     }
 }
 
@@ -190,7 +190,7 @@ pub(super) fn changes(placed: &Placed) -> Vec<Change> {
 }
 
 /// The edits the person knows of, and those that a block turned out to make beside: one for each file.
-async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, PathBuf)> {
+async fn edits(ctx: &mut TurnContext, draft: &Draft, placed: &Placed) -> Vec<(u64, PathBuf)> {
     let mut edits: Vec<(u64, PathBuf)> = Vec::new();
     for block in &draft.blocks {
         let Some((edit, path)) = block.edit.zip(block.path.clone()) else { continue };
@@ -198,18 +198,18 @@ async fn edits(desk: &mut Desk, draft: &Draft, placed: &Placed) -> Vec<(u64, Pat
             edits.push((edit, path));
         } else {
             let why = "what the answer shows belongs to another file, or stands there already".to_owned();
-            desk.emit(Event::EditFailed { edit, path, why }).await;
+            ctx.emit(Event::EditFailed { edit, path, why }).await;
         }
     }
     for (path, text) in &placed.files {
         if edits.iter().any(|(_, known)| known == path) {
             continue;
         }
-        let edit = desk.next_edit();
+        let edit = ctx.next_edit();
         let old = place::current(path, &draft.around()).unwrap_or_default();
         let (diff, lines) = (workspace::diff::unified(&old, text), workspace::diff::lines(&old, text));
-        desk.emit(Event::EditStarted { edit, path: path.clone() }).await;
-        desk.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
+        ctx.emit(Event::EditStarted { edit, path: path.clone() }).await;
+        ctx.emit(Event::EditGrew { edit, diff: diff.into(), lines }).await;
         edits.push((edit, path.clone()));
     }
     edits
@@ -241,18 +241,18 @@ fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
 }
 
 /// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.
-async fn permitted(desk: &mut Desk, edits: &[(u64, PathBuf)]) -> Result<(), String> {
-    let policy = desk.sandbox_policy();
+async fn permitted(ctx: &mut TurnContext, edits: &[(u64, PathBuf)]) -> Result<(), String> {
+    let policy = ctx.sandbox_policy();
     let paths: Vec<PathBuf> = edits.iter().map(|(_, path)| path.clone()).collect();
-    let refused = paths.iter().find_map(|path| policy.may_write(&desk.root().join(path)).err());
-    let why = match (refused, desk.config().approval_policy) {
+    let refused = paths.iter().find_map(|path| policy.may_write(&ctx.root().join(path)).err());
+    let why = match (refused, ctx.config().approval_policy) {
         (None, approval::Policy::Untrusted) => "approval_policy is untrusted".to_owned(),
         (None, _) => return Ok(()),
         (Some(why), approval::Policy::Never) => return Err(why),
         (Some(why), _) => why,
     };
     let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, _)| *edit).collect(), paths };
-    match desk.ask(what, why).await {
+    match ctx.ask(what, why).await {
         Decision::Yes | Decision::Always => Ok(()),
         Decision::No | Decision::Stop => Err("not written, as you decided".to_owned()),
     }

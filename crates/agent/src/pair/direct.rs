@@ -11,9 +11,9 @@ use workspace::edit::{Change, ChangeKind};
 use super::{NotApplied, write};
 use crate::command::Prompt;
 use crate::context::files;
-use crate::desk::Desk;
 use crate::event::{Event, Outcome};
 use crate::facts::Project;
+use crate::turn_context::TurnContext;
 
 /// Words for giving something another name.
 const RENAME: &[&str] = &[
@@ -201,12 +201,12 @@ fn read(text: &str) -> Option<Asked> {
 }
 
 /// Does what a message asks for, if it asks for one of these. None leaves it to the model.
-pub(super) async fn turn(desk: &mut Desk, prompt: &Prompt) -> Option<Outcome> {
+pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outcome> {
     if prompt.failing.is_some() {
         return None;
     }
     let asked = read(&prompt.text)?;
-    let root = desk.root();
+    let root = ctx.root();
     let project = tokio::task::spawn_blocking(move || Project::read(&root)).await.ok()?;
     let found = match asked {
         // A name may be used where nobody looked.
@@ -214,19 +214,19 @@ pub(super) async fn turn(desk: &mut Desk, prompt: &Prompt) -> Option<Outcome> {
         Asked::Rename(from, to) => rename(&project, &from, &to)?,
         Asked::Delete(paths) => delete(&project, &paths)?,
     };
-    desk.say(&prompt.text).await;
+    ctx.say(&prompt.text).await;
     let (text, outcome) = match found {
-        Ok((changes, text)) => match write(desk, &changes, Vec::new()).await {
+        Ok((changes, text)) => match write(ctx, &changes, Vec::new()).await {
             Ok(()) => (text, Outcome::Done),
             Err(NotApplied::Unclear(why) | NotApplied::Refused(why)) => (why.clone(), Outcome::Failed { why }),
             Err(failed) => (failed.why(), Outcome::Failed { why: failed.why() }),
         },
         Err(why) => (why.clone(), Outcome::Failed { why }),
     };
-    let item = desk.conversation.push_assistant(&text);
-    desk.history.item(&item);
+    let item = ctx.conversation.push_assistant(&text);
+    ctx.history.item(&item);
     if outcome == Outcome::Done {
-        desk.emit(Event::Text { delta: format!("{text}\n") }).await;
+        ctx.emit(Event::Text { delta: format!("{text}\n") }).await;
     }
     Some(outcome)
 }

@@ -25,10 +25,10 @@ pub use sample::Question;
 use crate::check;
 use crate::command::Prompt;
 use crate::context::{self, Gathered, Shown};
-use crate::desk::Desk;
 use crate::event::{Event, Outcome};
 use crate::intent::Intent;
 use crate::turn::{End, Reply, Step};
+use crate::turn_context::TurnContext;
 use apply::{apply, write};
 
 /// Tokens of an answer when nothing else is configured. A model that has lost its way repeats itself until stopped.
@@ -44,67 +44,67 @@ pub const FRESH_TEMPERATURE: f64 = 0.7;
 const FRESH_TRIES: usize = 3;
 
 /// Runs one turn. Only a message that asks for a change can change a file.
-pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
+pub async fn turn(ctx: &mut TurnContext, prompt: &Prompt, intent: Intent) -> Outcome {
     match intent {
-        Intent::Change => change(desk, prompt).await,
-        _ => reply::turn(desk, prompt, intent).await,
+        Intent::Change => change(ctx, prompt).await,
+        _ => reply::turn(ctx, prompt, intent).await,
     }
 }
 
 /// A turn that changes files.
-async fn change(desk: &mut Desk, prompt: &Prompt) -> Outcome {
-    if let Some(outcome) = direct::turn(desk, prompt).await {
+async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
+    if let Some(outcome) = direct::turn(ctx, prompt).await {
         return outcome;
     }
     let mut prompt = prompt.clone();
     if prompt.failing.is_none() && Task::of(&prompt.text).repair {
-        prompt.failing = check::before_turn(desk).await;
+        prompt.failing = check::before_turn(ctx).await;
     }
     let prompt = &prompt;
-    let gathered = gather(desk, prompt).await;
+    let gathered = gather(ctx, prompt).await;
     if let Some(why) = gathered.unclear.first().cloned() {
         return Outcome::Failed { why };
     }
     let files: Vec<Shown> = gathered.files().cloned().collect();
-    let mut settings = settings(desk, &files);
-    let begins = desk.conversation.items().len();
-    desk.say(&message(&gathered, prompt)).await;
+    let mut settings = settings(ctx, &files);
+    let begins = ctx.conversation.items().len();
+    ctx.say(&message(&gathered, prompt)).await;
     for file in &gathered.fresh {
-        desk.conversation.show(&file.path, &file.text);
+        ctx.conversation.show(&file.path, &file.text);
     }
     let task = Task::of(&prompt.text);
     let (mut repaired, mut fresh) = (false, 0);
     loop {
-        let mut draft = Draft::new(desk.root(), files.clone(), task, &prompt.text);
-        match answer(desk, &mut draft, &settings).await {
+        let mut draft = Draft::new(ctx.root(), files.clone(), task, &prompt.text);
+        match answer(ctx, &mut draft, &settings).await {
             Ok(End::Whole | End::Cut) => {}
-            Ok(End::Stopped) => return stopped(desk, &draft).await,
+            Ok(End::Stopped) => return stopped(ctx, &draft).await,
             Err(why) => return Outcome::Failed { why },
         }
-        let failed = match apply(desk, &draft).await {
+        let failed = match apply(ctx, &draft).await {
             Ok(()) => return Outcome::Done,
             Err(failed) if repaired => return Outcome::Failed { why: failed.why() },
             Err(failed) => failed,
         };
         match failed {
             NotApplied::Unclear(why) => {
-                desk.notice(format!("the change did not apply and is asked for again: {why}")).await;
-                desk.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
+                ctx.notice(format!("the change did not apply and is asked for again: {why}")).await;
+                ctx.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
                 repaired = true;
             }
             // A check that fails says that something must change. A small model that is told so says the same again (0 of
             // 20); asked anew it finds the bug (6 of 20). What the person said in between must not be lost by that.
             NotApplied::Unchanged { names }
-                if prompt.failing.is_some() && fresh < FRESH_TRIES && desk.conversation.items().len() == begins + 2 =>
+                if prompt.failing.is_some() && fresh < FRESH_TRIES && ctx.conversation.items().len() == begins + 2 =>
             {
                 fresh += 1;
-                desk.notice("the answer changes nothing and the check fails; another answer is asked for").await;
-                desk.conversation.truncate(begins);
-                desk.say(&message(&gathered, &anew(prompt, &names))).await;
-                if desk.config().temperature.is_none() {
+                ctx.notice("the answer changes nothing and the check fails; another answer is asked for").await;
+                ctx.conversation.truncate(begins);
+                ctx.say(&message(&gathered, &anew(prompt, &names))).await;
+                if ctx.config().temperature.is_none() {
                     settings["temperature"] = json!(FRESH_TEMPERATURE);
                 }
-                if desk.config().is_local() {
+                if ctx.config().is_local() {
                     settings["seed"] = json!(fresh);
                 }
             }
@@ -154,32 +154,32 @@ impl NotApplied {
     }
 }
 
-async fn gather(desk: &mut Desk, prompt: &Prompt) -> Gathered {
-    let (root, asked, seen) = (desk.root(), prompt.clone(), desk.conversation.seen().clone());
+async fn gather(ctx: &mut TurnContext, prompt: &Prompt) -> Gathered {
+    let (root, asked, seen) = (ctx.root(), prompt.clone(), ctx.conversation.seen().clone());
     let work = tokio::task::spawn_blocking(move || context::gather(&root, &asked, &seen));
     let gathered = work.await.unwrap_or_default();
     for notice in &gathered.notices {
-        desk.notice(notice.clone()).await;
+        ctx.notice(notice.clone()).await;
     }
     if !gathered.fresh.is_empty() {
-        desk.emit(Event::FilesRead(gathered.read())).await;
+        ctx.emit(Event::FilesRead(gathered.read())).await;
     }
     gathered
 }
 
 /// Asks the model and follows its answer to the end.
-async fn answer(desk: &mut Desk, draft: &mut Draft, settings: &Value) -> Result<End, String> {
-    let instructions = desk.options.instructions.clone();
-    let Some(mut reply) = Reply::start(desk, &instructions, settings.clone()).await? else {
+async fn answer(ctx: &mut TurnContext, draft: &mut Draft, settings: &Value) -> Result<End, String> {
+    let instructions = ctx.options.instructions.clone();
+    let Some(mut reply) = Reply::start(ctx, &instructions, settings.clone()).await? else {
         return Ok(End::Stopped);
     };
     loop {
-        match reply.next(desk).await? {
-            Step::Text(delta) => draft.push(desk, &delta).await,
-            Step::Turned => draft.turn(desk).await,
+        match reply.next(ctx).await? {
+            Step::Text(delta) => draft.push(ctx, &delta).await,
+            Step::Turned => draft.turn(ctx).await,
             Step::Item(_) => {}
             Step::Ended(end) => {
-                draft.finish(desk, end == End::Whole).await;
+                draft.finish(ctx, end == End::Whole).await;
                 return Ok(end);
             }
         }
@@ -187,9 +187,9 @@ async fn answer(desk: &mut Desk, draft: &mut Draft, settings: &Value) -> Result<
 }
 
 /// What a request says beyond the conversation: greedy, long enough for what is shown, and what is expected.
-fn settings(desk: &Desk, files: &[Shown]) -> Value {
+fn settings(ctx: &TurnContext, files: &[Shown]) -> Value {
     let mut settings = json!({});
-    let config = desk.config();
+    let config = ctx.config();
     if config.temperature.is_none() {
         settings["temperature"] = json!(0);
     }
@@ -197,7 +197,7 @@ fn settings(desk: &Desk, files: &[Shown]) -> Value {
     if config.max_output_tokens.is_none() {
         settings["max_output_tokens"] = json!(OUTPUT_TOKENS_MIN.max(largest / BYTES_PER_TOKEN + 512));
     }
-    if let Some(schema) = &desk.options.output_schema {
+    if let Some(schema) = &ctx.options.output_schema {
         settings["text"] =
             json!({"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": schema}});
     }
@@ -209,11 +209,11 @@ fn settings(desk: &Desk, files: &[Shown]) -> Value {
 }
 
 /// The person stopped the answer: nothing is written, and every change says so.
-async fn stopped(desk: &mut Desk, draft: &Draft) -> Outcome {
+async fn stopped(ctx: &mut TurnContext, draft: &Draft) -> Outcome {
     for block in &draft.blocks {
         if let (Some(edit), Some(path)) = (block.edit, block.path.clone()) {
             let why = "stopped before it was written".to_owned();
-            desk.emit(Event::EditFailed { edit, path, why }).await;
+            ctx.emit(Event::EditFailed { edit, path, why }).await;
         }
     }
     Outcome::Stopped

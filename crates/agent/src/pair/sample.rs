@@ -17,10 +17,10 @@ use super::doubt::{self, departures};
 use super::draft::{Block, Draft};
 use super::parser::{Parser, Part};
 use super::{FRESH_TRIES, NotApplied, Task, anew, gather, message, place, settings};
-use crate::candidates::{Author, Sampling, Taken, Way, Written};
+use crate::candidates::{Author, Sampling, Strategy, Taken, Written};
 use crate::command::Prompt;
 use crate::context::{Gathered, Shown};
-use crate::desk::Desk;
+use crate::turn_context::TurnContext;
 
 /// A question in the pair style, ready to be asked.
 pub struct Question {
@@ -53,14 +53,14 @@ struct Answer {
 
 impl Question {
     /// Gathers what the task is about. The conversation stays as it is.
-    pub async fn new(desk: &mut Desk, prompt: &Prompt) -> Result<Self, String> {
-        let gathered = gather(desk, prompt).await;
-        let client = desk.client().await?;
+    pub async fn new(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Self, String> {
+        let gathered = gather(ctx, prompt).await;
+        let client = ctx.client().await?;
         let files: Vec<Shown> = gathered.files().cloned().collect();
-        let body = desk.body(&desk.options.instructions.clone(), settings(desk, &files));
-        let (task, local) = (Task::of(&prompt.text), desk.config().is_local());
-        let (root, prompt) = (desk.root(), prompt.clone());
-        let temperature = desk.config().temperature.unwrap_or(0.0);
+        let body = ctx.body(&ctx.options.instructions.clone(), settings(ctx, &files));
+        let (task, local) = (Task::of(&prompt.text), ctx.config().is_local());
+        let (root, prompt) = (ctx.root(), prompt.clone());
+        let temperature = ctx.config().temperature.unwrap_or(0.0);
         let (first, departed) = (OnceCell::new(), AtomicUsize::new(0));
         Ok(Self { client, body, root, gathered, prompt, task, temperature, local, first, departed })
     }
@@ -94,7 +94,7 @@ impl Question {
         if self.local {
             body["seed"] = json!(sampling.seed);
             body["continue_final_message"] = json!(!begun.is_empty());
-            if sampling.way == Way::First {
+            if sampling.strategy == Strategy::First {
                 body["top_logprobs"] = json!(doubt::ALTERNATIVES);
             }
         }
@@ -123,7 +123,7 @@ impl Question {
     async fn depart(&self, usage: &mut Usage) -> Result<Option<Answer>, String> {
         let first = self.first(usage).await?;
         let Some(begun) = first.departures.get(self.departed.fetch_add(1, Ordering::Relaxed)) else { return Ok(None) };
-        let greedy = Sampling { way: Way::Depart, temperature: 0.0, top_p: 1.0, seed: 0 };
+        let greedy = Sampling { strategy: Strategy::Depart, temperature: 0.0, top_p: 1.0, seed: 0 };
         self.ask(&self.prompt, greedy, begun).await.map(Some)
     }
 
@@ -175,12 +175,12 @@ impl Author for Arc<Question> {
         let mut usage = Usage::default();
         let mut fresh = 0;
         loop {
-            let answer = match sampling.way {
-                Way::First => self.first(&mut usage).await?.clone(),
-                Way::Depart if self.local => match self.depart(&mut usage).await? {
+            let answer = match sampling.strategy {
+                Strategy::First => self.first(&mut usage).await?.clone(),
+                Strategy::Depart if self.local => match self.depart(&mut usage).await? {
                     Some(answer) => answer,
                     None => {
-                        sampling.way = Way::Sample;
+                        sampling.strategy = Strategy::Sample;
                         continue;
                     }
                 },

@@ -1,4 +1,4 @@
-//! A turn in the agent style, between the partner's desk and the loop: what the person says goes in while it runs, what it
+//! A turn in the agent style, between the partner and the loop: what the person says goes in while it runs, what it
 //! did goes into the conversation and the session when it is over.
 
 use std::sync::Arc;
@@ -9,39 +9,39 @@ use workspace::edit::Written;
 
 use super::{Control, Conversation, INSTRUCTIONS, STEPS_MAX, ToolLoop};
 use crate::config::WireApi;
-use crate::desk::{Desk, During};
 use crate::tools::{Asks, Commands, PatchTool, ShellRules, Tools, ToolsOptions};
+use crate::turn_context::{During, TurnContext};
 use crate::{Failing, Intent, Outcome, Prompt};
 
 /// What the person may say while the loop is busy for a moment.
 const CONTROLS_MAX: usize = 64;
 
 /// Runs one turn. Unless the message asks for a change, nothing is written without the person's word.
-pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
-    let client = match desk.client().await {
+pub async fn turn(ctx: &mut TurnContext, prompt: &Prompt, intent: Intent) -> Outcome {
+    let client = match ctx.client().await {
         Ok(client) => client,
         Err(why) => return Outcome::Failed { why },
     };
-    desk.say(&words(prompt)).await;
-    let tools = tools(desk);
+    ctx.say(&words(prompt)).await;
+    let tools = tools(ctx);
     tools.set_intent(intent);
     let looped = ToolLoop {
         client,
         tools: Arc::clone(&tools),
-        events: desk.events(),
-        settings: settings(desk),
+        events: ctx.events(),
+        settings: settings(ctx),
         steps_max: STEPS_MAX,
     };
-    let before = desk.conversation.items().to_vec();
+    let before = ctx.conversation.items().to_vec();
     let known = before.len();
     // The private server remembers a response as long as the connection lives; others get everything each time.
-    let mut conversation = Conversation::new(before, desk.config().is_local());
+    let mut conversation = Conversation::new(before, ctx.config().is_local());
     let (control, mut controlled) = mpsc::channel(CONTROLS_MAX);
     let end = {
-        let begun = desk.begun;
+        let begun = ctx.begun;
         let mut work = std::pin::pin!(looped.run(&mut conversation, &mut controlled, begun));
         loop {
-            let said = match desk.during(&mut work).await {
+            let said = match ctx.during(&mut work).await {
                 During::Done(end) => break end,
                 During::Stop => Control::Stop,
                 During::Steer(prompt, at) => Control::Steer { text: words(&prompt), at },
@@ -55,16 +55,16 @@ pub async fn turn(desk: &mut Desk, prompt: &Prompt, intent: Intent) -> Outcome {
         }
     };
     for item in &conversation.items()[known..] {
-        desk.conversation.push(item.clone());
-        desk.history.item(item);
+        ctx.conversation.push(item.clone());
+        ctx.history.item(item);
     }
     let written = tools.take_written();
-    desk.history.edited(&written);
-    desk.written = together(written);
+    ctx.history.edited(&written);
+    ctx.written = together(written);
     if let Some(last) = &end.last {
-        desk.account(last).await;
+        ctx.account(last).await;
     }
-    desk.usage = end.usage;
+    ctx.usage = end.usage;
     end.outcome
 }
 
@@ -81,9 +81,9 @@ fn together(written: Vec<Written>) -> Vec<Written> {
 }
 
 /// The tools of this session, which remember what was always allowed.
-fn tools(desk: &mut Desk) -> Arc<Tools> {
-    let config = desk.config();
-    if let Some(tools) = &desk.tools {
+fn tools(ctx: &mut TurnContext) -> Arc<Tools> {
+    let config = ctx.config();
+    if let Some(tools) = &ctx.tools {
         tools.set_policy(config.approval_policy);
         return Arc::clone(tools);
     }
@@ -91,27 +91,27 @@ fn tools(desk: &mut Desk) -> Arc<Tools> {
         WireApi::Responses => PatchTool::FreeText,
         WireApi::Chat => PatchTool::Function,
     };
-    let mut protect = desk.options.config.files.clone();
-    protect.push(desk.options.state.clone());
+    let mut protect = ctx.options.config.files.clone();
+    protect.push(ctx.options.state.clone());
     let commands = Commands::new(config.sandbox_mode, config.sandbox_workspace_write.clone(), protect);
     let tools = Arc::new(Tools::new(ToolsOptions {
-        root: desk.root(),
-        events: desk.events(),
+        root: ctx.root(),
+        events: ctx.events(),
         patch,
         shell: ShellRules::new(commands, config.approval_policy),
-        asks: Arc::new(Asks::new(desk.ask_numbers())),
-        edit_numbers: desk.edit_numbers(),
-        journal: desk.history.journal(),
+        asks: Arc::new(Asks::new(ctx.ask_numbers())),
+        edit_numbers: ctx.edit_numbers(),
+        journal: ctx.history.journal(),
     }));
-    desk.tools = Some(Arc::clone(&tools));
+    ctx.tools = Some(Arc::clone(&tools));
     tools
 }
 
-fn settings(desk: &Desk) -> Map<String, Value> {
-    let project = &desk.options.instructions;
+fn settings(ctx: &TurnContext) -> Map<String, Value> {
+    let project = &ctx.options.instructions;
     let instructions =
         if project.is_empty() { INSTRUCTIONS.to_owned() } else { format!("{INSTRUCTIONS}\n\n{project}") };
-    let body = desk.body(&instructions, Value::Null);
+    let body = ctx.body(&instructions, Value::Null);
     let mut settings = match body {
         Value::Object(settings) => settings,
         _ => Map::new(),

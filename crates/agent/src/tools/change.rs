@@ -15,8 +15,8 @@ use crate::{ApprovalAsk, Decision, Event};
 impl Tools {
     /// Replaces text in one file, or makes it.
     pub(super) async fn edit(self: &Arc<Self>, path: String, old: String, new: String) -> ToolResult {
-        let path = match super::place::Place::find(&self.options.root, &path) {
-            Ok(place) => place.relative,
+        let path = match super::path::WorkspacePath::find(&self.options.root, &path) {
+            Ok(found) => found.relative,
             Err(why) => return ToolResult::of(Err(why)),
         };
         let kind = if old.is_empty() { ChangeKind::Create { text: new } } else { ChangeKind::Replace { old, new } };

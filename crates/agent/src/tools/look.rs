@@ -9,7 +9,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
 use super::bound;
-use super::place::Place;
+use super::path::WorkspacePath;
 
 /// Lines that `read` gives unless asked for fewer.
 const LINES_MAX: usize = 400;
@@ -32,18 +32,18 @@ const FILES_MAX: usize = 20_000;
 
 /// Numbered lines of a file, from line `start`, which counts from 1.
 pub fn read(root: &Path, path: &str, start: usize, lines: Option<usize>) -> Result<String, String> {
-    let place = Place::find(root, path)?;
-    if place.absolute.is_dir() {
-        return Err(format!("{} is a folder; use list", place.shown()));
+    let target = WorkspacePath::find(root, path)?;
+    if target.absolute.is_dir() {
+        return Err(format!("{} is a folder; use list", target.shown()));
     }
-    let text = text_of(root, &place.absolute).map_err(|why| explain(root, &place, &why))?;
+    let text = text_of(root, &target.absolute).map_err(|why| explain(root, &target, &why))?;
     let total = text.lines().count();
     let first = start.max(1);
     if first > total.max(1) {
-        return Err(format!("{} has only {total} lines", place.shown()));
+        return Err(format!("{} has only {total} lines", target.shown()));
     }
     let wanted = lines.unwrap_or(LINES_MAX).clamp(1, LINES_MAX);
-    let mut output = format!("{} ({total} lines)\n", place.shown());
+    let mut output = format!("{} ({total} lines)\n", target.shown());
     let mut last = first - 1;
     for (index, line) in text.lines().enumerate().skip(first - 1).take(wanted) {
         let line = bound::line(line);
@@ -62,13 +62,13 @@ pub fn read(root: &Path, path: &str, start: usize, lines: Option<usize>) -> Resu
 
 /// What is in a folder and below it, without what git ignores.
 pub fn list(root: &Path, path: &str) -> Result<String, String> {
-    let place = Place::find(root, path)?;
-    if !place.absolute.is_dir() {
-        let what = if place.absolute.exists() { "is a file; use read" } else { "does not exist" };
-        return Err(format!("{} {what}", place.shown()));
+    let target = WorkspacePath::find(root, path)?;
+    if !target.absolute.is_dir() {
+        let what = if target.absolute.exists() { "is a file; use read" } else { "does not exist" };
+        return Err(format!("{} {what}", target.shown()));
     }
     let mut output = String::new();
-    let walk = walk(&place.absolute).max_depth(Some(DEPTH_MAX)).sort_by_file_name(|a, b| a.cmp(b)).build();
+    let walk = walk(&target.absolute).max_depth(Some(DEPTH_MAX)).sort_by_file_name(|a, b| a.cmp(b)).build();
     for (count, entry) in walk.filter_map(Result::ok).filter(|entry| entry.depth() > 0).enumerate() {
         if count == ENTRIES_MAX {
             output.push_str("[more is not shown; list a folder further down]\n");
@@ -78,21 +78,21 @@ pub fn list(root: &Path, path: &str) -> Result<String, String> {
         let shown = entry.path().strip_prefix(root).unwrap_or(entry.path()).display();
         let _ = writeln!(output, "{shown}{}", if is_dir { "/" } else { "" });
     }
-    Ok(if output.is_empty() { format!("{} is empty\n", place.shown()) } else { output })
+    Ok(if output.is_empty() { format!("{} is empty\n", target.shown()) } else { output })
 }
 
 /// Lines that match a regular expression, or contain it where it is none.
 pub fn search(root: &Path, pattern: &str, path: &str) -> Result<String, String> {
-    let place = Place::find(root, path)?;
+    let target = WorkspacePath::find(root, path)?;
     if pattern.is_empty() {
         return Err("the pattern is empty; say what to look for".to_owned());
     }
-    if !place.absolute.exists() {
-        return Err(explain(root, &place, "does not exist"));
+    if !target.absolute.exists() {
+        return Err(explain(root, &target, "does not exist"));
     }
     let regex = expression(pattern)?;
     let (mut output, mut found, mut files) = (String::new(), 0, 0);
-    let walk = walk(&place.absolute).sort_by_file_name(|a, b| a.cmp(b)).build();
+    let walk = walk(&target.absolute).sort_by_file_name(|a, b| a.cmp(b)).build();
     let is_file = |entry: &ignore::DirEntry| entry.file_type().is_some_and(|kind| kind.is_file());
     for entry in walk.filter_map(Result::ok).filter(is_file) {
         files += 1;
@@ -108,7 +108,7 @@ pub fn search(root: &Path, pattern: &str, path: &str) -> Result<String, String> 
             break;
         }
     }
-    Ok(if found == 0 { format!("no line matches {pattern:?} in {}\n", place.shown()) } else { output })
+    Ok(if found == 0 { format!("no line matches {pattern:?} in {}\n", target.shown()) } else { output })
 }
 
 fn matches_of(regex: &Regex, path: &str, text: &str, output: &mut String) -> usize {
@@ -176,9 +176,9 @@ fn text_of(root: &Path, path: &Path) -> Result<String, String> {
 }
 
 /// What went wrong, and a file of the same name elsewhere when there is one: models often forget a folder.
-fn explain(root: &Path, place: &Place, why: &str) -> String {
-    let error = format!("{} {why}", place.shown());
-    let Some(name) = place.relative.file_name().filter(|_| !place.absolute.exists()) else { return error };
+fn explain(root: &Path, target: &WorkspacePath, why: &str) -> String {
+    let error = format!("{} {why}", target.shown());
+    let Some(name) = target.relative.file_name().filter(|_| !target.absolute.exists()) else { return error };
     let elsewhere = walk(root).build().filter_map(Result::ok).take(FILES_MAX).find(|entry| entry.file_name() == name);
     match elsewhere {
         Some(entry) => {

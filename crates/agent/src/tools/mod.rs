@@ -8,7 +8,7 @@ mod bound;
 mod change;
 pub(crate) mod command;
 mod look;
-mod place;
+mod path;
 mod schema;
 pub(crate) mod shell;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::config::{Config, Sources};
-use agent::local::ServerHow;
+use agent::local::ServerSpec;
 use agent::{Command, Event, Outcome, Partner, PartnerOptions, Prompt};
 use tokio::sync::mpsc::Receiver;
 
@@ -74,7 +74,7 @@ impl World {
         };
         let state = self.path("state");
         let server =
-            ServerHow { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state: state.clone() };
+            ServerSpec { program: PathBuf::new(), arguments: Vec::new(), models: Vec::new(), state: state.clone() };
         PartnerOptions {
             root,
             state,

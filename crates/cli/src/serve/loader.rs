@@ -12,13 +12,13 @@ use server::{Embedder, FileFacts, Loader, ModelCard, ModelParts};
 
 use super::embedder::StoredEmbedder;
 use crate::device;
-use crate::load::{self, CONTEXT_DEFAULT, LoadHow, LoadOptions};
+use crate::load::{self, CONTEXT_DEFAULT, LoadOptions, ModelOptions};
 use crate::models;
 
 /// Finds models in the store and loads them, all in the same way.
 pub struct StoreLoader {
     offers: Vec<Offer>,
-    how: LoadHow,
+    load: LoadOptions,
     snapshots: Option<SnapshotOptions>,
 }
 
@@ -34,7 +34,7 @@ struct Offer {
 
 impl StoreLoader {
     /// Offers `names`, or the default model and whatever else is here.
-    pub fn new(names: &[String], how: LoadHow, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Self> {
+    pub fn new(names: &[String], load: LoadOptions, snapshots: Option<SnapshotOptions>) -> anyhow::Result<Self> {
         let store = Store::open()?;
         let mut wanted = names.to_vec();
         if wanted.is_empty() {
@@ -43,18 +43,18 @@ impl StoreLoader {
         }
         let mut offers: Vec<Offer> = Vec::new();
         for name in &wanted {
-            let offer = describe(&store, name, &how)?;
+            let offer = describe(&store, name, &load)?;
             if offers.iter().all(|other| other.card.name != offer.card.name) {
                 offers.push(offer);
             }
         }
-        Ok(Self { offers, how, snapshots })
+        Ok(Self { offers, load, snapshots })
     }
 }
 
-fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
-    let asked = how.context.map_or(CONTEXT_DEFAULT, std::num::NonZeroUsize::get);
-    if how.shape.is_none()
+fn describe(store: &Store, name: &str, load: &LoadOptions) -> anyhow::Result<Offer> {
+    let asked = load.context.map_or(CONTEXT_DEFAULT, std::num::NonZeroUsize::get);
+    if load.shape.is_none()
         && let Ok(entry) = store.catalogue().find(name)
     {
         let card = ModelCard {
@@ -78,7 +78,7 @@ fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
             embeds: entry.embeds,
         });
     }
-    let path = models::ensure(name, how.offline)?;
+    let path = models::ensure(name, load.offline)?;
     let broken = || format!("{} cannot be served", path.display());
     let gguf = Gguf::open(&path).with_context(broken)?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -86,13 +86,13 @@ fn describe(store: &Store, name: &str, how: &LoadHow) -> anyhow::Result<Offer> {
     let (family, context) = if embeds {
         ("bert".to_owned(), EncoderConfig::new(&gguf).with_context(broken)?.context)
     } else {
-        let config = match &how.shape {
+        let config = match &load.shape {
             Some(shape) => device::shape(shape)?,
             None => Config::new(&gguf, ConfigOptions::default()).with_context(broken)?,
         };
         (config.architecture, asked.min(config.context))
     };
-    let weights = if how.random_weights { "random weights" } else { "see the file" };
+    let weights = if load.random_weights { "random weights" } else { "see the file" };
     let card = ModelCard {
         name: stem,
         aliases: vec![name.to_owned()],
@@ -115,15 +115,15 @@ impl Loader for StoreLoader {
     fn load_embedder(&self, name: &str) -> Result<Box<dyn Embedder>, String> {
         let offer =
             self.offers.iter().find(|offer| offer.embeds && offer.card.name == name).ok_or("it is not offered")?;
-        let threads = self.how.threads.map_or_else(load::cores, NonZeroUsize::get);
+        let threads = self.load.threads.map_or_else(load::cores, NonZeroUsize::get);
         let embedder =
-            models::ensure(&offer.source, self.how.offline).and_then(|path| StoredEmbedder::load(&path, threads));
+            models::ensure(&offer.source, self.load.offline).and_then(|path| StoredEmbedder::load(&path, threads));
         Ok(Box::new(embedder.map_err(|error| format!("{error:#}"))?))
     }
 
     fn load(&self, name: &str) -> Result<ModelParts, String> {
         let offer = self.offers.iter().find(|offer| offer.card.name == name).ok_or("it is not offered")?;
-        let options = LoadOptions { model: Some(offer.source.clone()), yarn: None, how: self.how.clone() };
+        let options = ModelOptions { model: Some(offer.source.clone()), yarn: None, load: self.load.clone() };
         let loaded = load::load_with(&options, self.snapshots.clone()).map_err(|error| format!("{error:#}"))?;
         let file = loaded.facts.path.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(ModelParts {

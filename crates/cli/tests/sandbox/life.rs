@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sandbox::{CommandSpec, Enforcement, Output, Policy, Sandbox};
 
-use crate::place::Place;
+use crate::fixture::Fixture;
 use crate::{policy, sandbox};
 
 /// Starts a process that has left its parent, group and session, and says that it is there.
@@ -34,9 +34,9 @@ fn all_die(mark: &str) -> bool {
     true
 }
 
-fn marked(line: &str, place: &Place) -> (CommandSpec, String) {
-    let mut command = CommandSpec::shell(line, &place.work);
-    let value = place.work.display().to_string();
+fn marked(line: &str, fixture: &Fixture) -> (CommandSpec, String) {
+    let mut command = CommandSpec::shell(line, &fixture.work);
+    let value = fixture.work.display().to_string();
     command.env = vec![("FLINT_TEST_MARK".to_owned(), value.clone())];
     (command, format!("FLINT_TEST_MARK={value}"))
 }
@@ -53,17 +53,17 @@ fn every_way() -> Vec<(Sandbox, bool)> {
     ways
 }
 
-fn policy_of(place: &Place, unconfined: bool) -> Policy {
-    if unconfined { Policy::unconfined() } else { policy(place) }
+fn policy_of(fixture: &Fixture, unconfined: bool) -> Policy {
+    if unconfined { Policy::unconfined() } else { policy(fixture) }
 }
 
 #[tokio::test]
 async fn a_child_dies_with_its_command() {
     for (sandbox, unconfined) in every_way() {
-        let place = Place::new();
+        let fixture = Fixture::new();
         // The daemon keeps the output open, so its end would not come while it lives.
-        let (command, mark) = marked(&format!("{DAEMON} read line; exit 5"), &place);
-        let running = sandbox.spawn(&command, &policy_of(&place, unconfined)).unwrap();
+        let (command, mark) = marked(&format!("{DAEMON} read line; exit 5"), &fixture);
+        let running = sandbox.spawn(&command, &policy_of(&fixture, unconfined)).unwrap();
         let (output, ended) = running.collect().await.unwrap();
         assert_eq!(ended.code, Some(5), "{:?}: {}", sandbox.enforcement(), String::from_utf8_lossy(&output));
         assert!(all_die(&mark), "{:?}: {:?} outlived the command", sandbox.enforcement(), alive(&mark));
@@ -74,9 +74,9 @@ async fn a_child_dies_with_its_command() {
 async fn a_child_dies_when_the_command_is_ended_or_dropped() {
     for (sandbox, unconfined) in every_way() {
         for drop_it in [false, true] {
-            let place = Place::new();
-            let (command, mark) = marked(&format!("{DAEMON} exec sleep 1000"), &place);
-            let mut running = sandbox.spawn(&command, &policy_of(&place, unconfined)).unwrap();
+            let fixture = Fixture::new();
+            let (command, mark) = marked(&format!("{DAEMON} exec sleep 1000"), &fixture);
+            let mut running = sandbox.spawn(&command, &policy_of(&fixture, unconfined)).unwrap();
             assert_eq!(running.next().await, Some(Output::Stdout(b"there\n".to_vec())));
             assert!(!alive(&mark).is_empty());
             if drop_it {
@@ -95,9 +95,9 @@ fn a_child_dies_when_flint_is_killed() {
     if sandbox().is_none() {
         return;
     }
-    let place = Place::new();
-    std::fs::write(place.work.join(".flint/config.toml"), "").unwrap();
-    let value = place.work.display().to_string();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.work.join(".flint/config.toml"), "").unwrap();
+    let value = fixture.work.display().to_string();
     let mut flint = Command::new(env!("CARGO_BIN_EXE_flint"))
         .args(["sandbox", "-C", &value, "-c", "sandbox_workspace_write.environment=[\"FLINT_TEST_MARK\"]"])
         .args(["--", "sh", "-c", &format!("{DAEMON} exec sleep 1000")])

@@ -6,13 +6,13 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
 mod attacks;
+mod fixture;
 mod life;
-mod place;
 mod work;
 
-use sandbox::{CommandSpec, Enforcement, Mode, Policy, Sandbox, WorkspaceWrite};
 use attacks::{ATTACKS, BEYOND_LANDLOCK, FOR_ROOT, NEVER_WITHOUT, Target};
-use place::Place;
+use fixture::Fixture;
+use sandbox::{CommandSpec, Enforcement, Mode, Policy, Sandbox, WorkspaceWrite};
 
 /// Not a test of its own: inside the sandbox this program is started again to run one attack.
 #[test]
@@ -34,25 +34,25 @@ pub fn sandbox() -> Option<Sandbox> {
     }
 }
 
-/// Only the workspace may be written: the places of tests are in /tmp themselves.
-pub fn policy(place: &Place) -> Policy {
+/// Only the workspace may be written: the fixtures of tests are in /tmp themselves.
+pub fn policy(fixture: &Fixture) -> Policy {
     let detail = WorkspaceWrite { exclude_slash_tmp: true, exclude_tmpdir_env_var: true, ..WorkspaceWrite::default() };
-    Policy::new(Mode::WorkspaceWrite, &detail, &place.work, &[place.work.join("home/conf")])
+    Policy::new(Mode::WorkspaceWrite, &detail, &fixture.work, &[fixture.work.join("home/conf")])
 }
 
 async fn try_attack(name: &str, sandbox: &Sandbox, unconfined: bool) -> (bool, String) {
-    let place = Place::new();
-    let before = place.fingerprint();
-    let policy = if unconfined { Policy::unconfined() } else { policy(&place) };
+    let fixture = Fixture::new();
+    let before = fixture.fingerprint();
+    let policy = if unconfined { Policy::unconfined() } else { policy(&fixture) };
     let own = std::env::current_exe().unwrap().display().to_string();
     let arguments = [own.as_str(), "attack", "--exact", "--nocapture", "--test-threads=1"].map(str::to_owned);
-    let mut command = CommandSpec::arguments(arguments.to_vec(), &place.work);
-    command.env = place.variables(name);
+    let mut command = CommandSpec::arguments(arguments.to_vec(), &fixture.work);
+    command.env = fixture.variables(name);
     let (output, _) = sandbox.spawn(&command, &policy).unwrap().collect().await.unwrap();
     let output = String::from_utf8_lossy(&output).into_owned();
     let result = output.lines().find_map(|line| line.strip_prefix("RESULT ")).map(str::to_owned);
     let result = result.unwrap_or_else(|| panic!("{name} did not say how it went: {output}"));
-    let harmed = place.fingerprint() != before || place.was_reached();
+    let harmed = fixture.fingerprint() != before || fixture.was_reached();
     (result == "escaped" || harmed, result)
 }
 

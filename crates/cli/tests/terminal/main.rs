@@ -10,10 +10,10 @@ mod commands;
 mod commit;
 mod edits;
 mod first;
+mod fixture;
 mod inline;
 mod picture;
 mod pictures;
-mod place;
 mod screen;
 #[path = "../common/scripted.rs"]
 mod scripted;

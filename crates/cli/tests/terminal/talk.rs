@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::place::Place;
+use crate::fixture::Fixture;
 use crate::{CODER, SMALL, any_model, slow};
 
 /// A question with a long answer.
@@ -20,8 +20,8 @@ fn words_after(text: &str, sign: &str, count: usize) -> bool {
 
 #[test]
 fn a_question_is_answered_with_figures_and_the_terminal_is_given_back() {
-    let place = Place::new(SMALL);
-    let mut screen = place.flint(&[]);
+    let fixture = Fixture::new(SMALL);
+    let mut screen = fixture.flint(&[]);
     screen.sees("Enter asks");
     screen.enter("Say hello.");
     screen.sees("Esc stops");
@@ -37,8 +37,8 @@ fn a_question_is_answered_with_figures_and_the_terminal_is_given_back() {
 
 #[test]
 fn a_steer_in_the_middle_begins_another_answer_below_it() {
-    let place = Place::new(SMALL);
-    let screen = place.flint_with(&["-c", "temperature=0"], &[], TALL);
+    let fixture = Fixture::new(SMALL);
+    let screen = fixture.flint_with(&["-c", "temperature=0"], &[], TALL);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
     screen.enter("Now list ten colours instead.");
@@ -51,8 +51,8 @@ fn a_steer_in_the_middle_begins_another_answer_below_it() {
 
 #[test]
 fn a_steer_before_the_answer_began_turns_it_too() {
-    let place = Place::new(SMALL);
-    let screen = place.flint_with(&["-c", "max_output_tokens=60"], &[], TALL);
+    let fixture = Fixture::new(SMALL);
+    let screen = fixture.flint_with(&["-c", "max_output_tokens=60"], &[], TALL);
     screen.enter(LONG);
     screen.sees("Esc stops");
     screen.enter("Say hello instead.");
@@ -66,8 +66,8 @@ fn a_steer_turns_what_the_answer_is_about() {
     if !slow("a_steer_turns_what_the_answer_is_about") {
         return;
     }
-    let place = Place::new(CODER);
-    let screen = place.flint(&["-c", "temperature=0"]);
+    let fixture = Fixture::new(CODER);
+    let screen = fixture.flint(&["-c", "temperature=0"]);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
     screen.enter("Now list ten colours instead.");
@@ -81,8 +81,8 @@ fn a_steer_turns_what_the_answer_is_about() {
 
 #[test]
 fn esc_stops_at_once_and_keeps_what_was_said() {
-    let place = Place::new(any_model());
-    let screen = place.flint_with(&[], &[], TALL);
+    let fixture = Fixture::new(any_model());
+    let screen = fixture.flint_with(&[], &[], TALL);
     let mut times = Vec::new();
     for turn in 1..=5 {
         // An answer that was stopped before would teach the model to be brief.
@@ -110,8 +110,8 @@ fn esc_stops_at_once_and_keeps_what_was_said() {
 
 #[test]
 fn tab_asks_after_the_turn() {
-    let place = Place::new(SMALL);
-    let screen = place.flint(&["-c", "max_output_tokens=40"]);
+    let fixture = Fixture::new(SMALL);
+    let screen = fixture.flint(&["-c", "max_output_tokens=40"]);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 3));
     screen.keys("Say goodbye.\t");
@@ -122,8 +122,8 @@ fn tab_asks_after_the_turn() {
 
 #[test]
 fn another_size_is_drawn_whole_while_the_model_talks() {
-    let place = Place::new(any_model());
-    let screen = place.flint(&[]);
+    let fixture = Fixture::new(any_model());
+    let screen = fixture.flint(&[]);
     let (name, _) = any_model().split_at(7);
     screen.enter(LONG);
     screen.wait("a few words", |text| words_after(text, "stop early.", 12));
@@ -140,8 +140,8 @@ fn another_size_is_drawn_whole_while_the_model_talks() {
 
 #[test]
 fn a_key_that_comes_with_another_size_is_read_at_once() {
-    let place = Place::new(SMALL);
-    let screen = place.flint(&[]);
+    let fixture = Fixture::new(SMALL);
+    let screen = fixture.flint(&[]);
     let mut written = String::from("› ");
     for round in 0..40u16 {
         let letter = char::from(b'a' + (round % 26) as u8);
@@ -154,8 +154,8 @@ fn a_key_that_comes_with_another_size_is_read_at_once() {
 
 #[test]
 fn plain_mode_speaks_in_lines() {
-    let place = Place::new(SMALL);
-    let screen = place.flint_with(&["--plain", "-c", "max_output_tokens=30"], &[("NO_COLOR", "1")], (80, 24));
+    let fixture = Fixture::new(SMALL);
+    let screen = fixture.flint_with(&["--plain", "-c", "max_output_tokens=30"], &[("NO_COLOR", "1")], (80, 24));
     screen.sees("/help lists commands");
     screen.keys("Say hello.\n");
     screen.wait("the end of the turn", |text| text.contains("done in ") || text.contains("error: "));

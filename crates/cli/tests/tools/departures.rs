@@ -16,9 +16,9 @@ fn flint(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 /// Ends the private server, also when the test fails.
-struct Place(tempfile::TempDir);
+struct PrivateServer(tempfile::TempDir);
 
-impl Drop for Place {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         flint(self.0.path(), &["stop"]);
     }
@@ -26,8 +26,8 @@ impl Drop for Place {
 
 #[test]
 fn candidates_begin_like_the_first_and_depart_from_it() {
-    let place = Place(tempfile::tempdir().unwrap());
-    let folder = place.0.path();
+    let server = PrivateServer(tempfile::tempdir().unwrap());
+    let folder = server.0.path();
     std::fs::create_dir(folder.join("work")).unwrap();
     std::fs::write(folder.join("work/a.py"), BROKEN).unwrap();
     let pulled = flint(folder, &["models", "pull", MODEL]);

@@ -27,7 +27,7 @@ pub struct Gone {
 
 /// One path that is to go back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Reversal {
     /// Relative to the workspace.
     pub path: PathBuf,
     present: Option<Entry>,
@@ -38,11 +38,11 @@ pub struct Way {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Stands as Flint left it.
-    pub ours: Vec<Way>,
+    pub ours: Vec<Reversal>,
     /// Was changed since by somebody else, elsewhere in the file: what Flint wrote goes, what they wrote stays.
-    pub merged: Vec<Way>,
+    pub merged: Vec<Reversal>,
     /// Was changed since by somebody else, so somebody must be asked.
-    pub theirs: Vec<Way>,
+    pub theirs: Vec<Reversal>,
     /// Cannot go back, and why.
     pub refused: Vec<(PathBuf, String)>,
 }
@@ -119,11 +119,11 @@ impl Store {
             }
             let steps = chain.steps.clone();
             decide(&mut plan, path, present, chain);
-            if let Some(way) = plan.theirs.pop() {
-                match self.merged(&root, &way, &steps) {
-                    Some(target) if same(way.present.as_ref(), Some(&target)) => {}
-                    Some(target) => plan.merged.push(Way { target: Some(target), ..way }),
-                    None => theirs.push(way),
+            if let Some(reversal) = plan.theirs.pop() {
+                match self.merged(&root, &reversal, &steps) {
+                    Some(target) if same(reversal.present.as_ref(), Some(&target)) => {}
+                    Some(target) => plan.merged.push(Reversal { target: Some(target), ..reversal }),
+                    None => theirs.push(reversal),
                 }
             }
         }
@@ -133,11 +133,11 @@ impl Store {
 
     /// A file without what the steps wrote and with what somebody wrote since, where that can be told apart. Its contents are
     /// kept.
-    fn merged(&self, root: &Path, way: &Way, steps: &[(Option<Entry>, Option<Entry>)]) -> Option<Entry> {
-        let Some(Entry { kind: Kind::File { .. }, mode }) = way.present else { return None };
+    fn merged(&self, root: &Path, reversal: &Reversal, steps: &[(Option<Entry>, Option<Entry>)]) -> Option<Entry> {
+        let Some(Entry { kind: Kind::File { .. }, mode }) = reversal.present else { return None };
         let short = |bytes: Vec<u8>| String::from_utf8(bytes).ok().filter(|text| text.len() <= SHOWN_BYTES_MAX);
-        let kept = |entry: &Option<Entry>| short(self.objects.get(&hash_of(entry.as_ref())?, &way.path).ok()?);
-        let mut text = short(boundary::file::read(&root.join(&way.path), self.limits.file_bytes).ok()?)?;
+        let kept = |entry: &Option<Entry>| short(self.objects.get(&hash_of(entry.as_ref())?, &reversal.path).ok()?);
+        let mut text = short(boundary::file::read(&root.join(&reversal.path), self.limits.file_bytes).ok()?)?;
         for (before, after) in steps.iter().rev() {
             text = merge::three_way(&kept(after)?, &text, &kept(before)?)?;
         }
@@ -146,21 +146,21 @@ impl Store {
     }
 
     /// What going back would do to one path, as a diff from what is there now.
-    pub fn show(&self, root: &Path, way: &Way) -> (String, (usize, usize)) {
+    pub fn show(&self, root: &Path, reversal: &Reversal) -> (String, (usize, usize)) {
         let text = |bytes: Option<Vec<u8>>| match bytes {
             None => Some(String::new()),
             Some(bytes) if bytes.len() > SHOWN_BYTES_MAX => None,
             Some(bytes) => String::from_utf8(bytes).ok(),
         };
-        let now = match &way.present {
+        let now = match &reversal.present {
             Some(Entry { kind: Kind::File { .. }, .. }) => {
-                text(boundary::file::read(&root.join(&way.path), self.limits.file_bytes).ok())
+                text(boundary::file::read(&root.join(&reversal.path), self.limits.file_bytes).ok())
             }
             Some(Entry { kind: Kind::Link { target }, .. }) => target.to_str().map(str::to_owned),
             _ => Some(String::new()),
         };
-        let then = match &way.target {
-            Some(Entry { kind: Kind::File { hash, .. }, .. }) => text(self.objects.get(hash, &way.path).ok()),
+        let then = match &reversal.target {
+            Some(Entry { kind: Kind::File { hash, .. }, .. }) => text(self.objects.get(hash, &reversal.path).ok()),
             Some(Entry { kind: Kind::Link { target }, .. }) => target.to_str().map(str::to_owned),
             _ => Some(String::new()),
         };
@@ -171,45 +171,45 @@ impl Store {
     }
 
     /// Keeps what is there now, so that going back can be taken back. Nothing is changed yet.
-    pub fn keep_present(&self, root: &Path, ways: &[Way]) -> Result<TreeId> {
+    pub fn keep_present(&self, root: &Path, reversals: &[Reversal]) -> Result<TreeId> {
         let mut step = Step::default();
-        for way in ways {
-            step.before.extend(way.present.clone().map(|entry| (way.path.clone(), entry)));
-            step.after.extend(way.target.clone().map(|entry| (way.path.clone(), entry)));
+        for reversal in reversals {
+            step.before.extend(reversal.present.clone().map(|entry| (reversal.path.clone(), entry)));
+            step.after.extend(reversal.target.clone().map(|entry| (reversal.path.clone(), entry)));
         }
         self.keep(root, &step)
     }
 
     /// Goes back: the paths that changed, and those that could not with the reason. Every file changes by one rename, what
     /// was cut in the middle can be gone on with, and everything needed is read before the first file is changed.
-    pub fn go(&self, root: &Path, ways: &[Way]) -> Result<Gone> {
+    pub fn go(&self, root: &Path, reversals: &[Reversal]) -> Result<Gone> {
         let root = std::fs::canonicalize(root).map_err(CheckpointError::io(root))?;
         let mut contents: BTreeMap<&Path, Vec<u8>> = BTreeMap::new();
-        for way in ways {
-            if let Some(hash) = hash_of(way.target.as_ref()) {
-                contents.insert(&way.path, self.objects.get(&hash, &way.path)?);
+        for reversal in reversals {
+            if let Some(hash) = hash_of(reversal.target.as_ref()) {
+                contents.insert(&reversal.path, self.objects.get(&hash, &reversal.path)?);
             }
         }
         let mut failed: BTreeMap<PathBuf, String> = BTreeMap::new();
         let mut gone: Vec<PathBuf> = Vec::new();
         // Children before parents: what must go goes from the inside out.
-        for way in ways.iter().rev().filter(|way| way.target.is_none() || changes_kind(way)) {
-            match remove(&root, way, self.limits.file_bytes) {
-                Ok(true) if way.target.is_none() => gone.push(way.path.clone()),
+        for reversal in reversals.iter().rev().filter(|reversal| reversal.target.is_none() || changes_kind(reversal)) {
+            match remove(&root, reversal, self.limits.file_bytes) {
+                Ok(true) if reversal.target.is_none() => gone.push(reversal.path.clone()),
                 Ok(_) => {}
                 Err(why) => {
-                    failed.insert(way.path.clone(), why);
+                    failed.insert(reversal.path.clone(), why);
                 }
             }
         }
-        for way in ways.iter().filter(|way| way.target.is_some()) {
-            if failed.contains_key(&way.path) {
+        for reversal in reversals.iter().filter(|reversal| reversal.target.is_some()) {
+            if failed.contains_key(&reversal.path) {
                 continue;
             }
-            match place(&root, way, contents.get(way.path.as_path()), self.limits.file_bytes) {
-                Ok(()) => gone.push(way.path.clone()),
+            match place(&root, reversal, contents.get(reversal.path.as_path()), self.limits.file_bytes) {
+                Ok(()) => gone.push(reversal.path.clone()),
                 Err(why) => {
-                    failed.insert(way.path.clone(), why);
+                    failed.insert(reversal.path.clone(), why);
                 }
             }
         }
@@ -241,7 +241,7 @@ fn decide(plan: &mut Plan, path: PathBuf, present: Option<Entry>, chain: Chain) 
         match (is_folder(&present), &target) {
             // A folder goes when it is empty, which nobody needs to be asked about, and comes back the same way.
             (true, None) | (false, Some(_)) if !replaced && (touches_folder || present.is_none()) => {
-                plan.ours.push(Way { path, present, target });
+                plan.ours.push(Reversal { path, present, target });
             }
             (true, Some(Entry { kind: Kind::Folder, .. })) => {}
             _ => plan.refused.push((path, "a folder stands here now, or stood here; move it away first".to_owned())),
@@ -258,13 +258,13 @@ fn decide(plan: &mut Plan, path: PathBuf, present: Option<Entry>, chain: Chain) 
             then.mode = now.mode;
         }
     }
-    let way = Way { path, present, target };
-    if ours && !chain.foreign { plan.ours.push(way) } else { plan.theirs.push(way) }
+    let reversal = Reversal { path, present, target };
+    if ours && !chain.foreign { plan.ours.push(reversal) } else { plan.theirs.push(reversal) }
 }
 
-fn changes_kind(way: &Way) -> bool {
+fn changes_kind(reversal: &Reversal) -> bool {
     let folder = |entry: &Option<Entry>| entry.as_ref().map(|entry| entry.kind == Kind::Folder);
-    folder(&way.present).is_some() && folder(&way.present) != folder(&way.target)
+    folder(&reversal.present).is_some() && folder(&reversal.present) != folder(&reversal.target)
 }
 
 /// Whether two states are one and the same, as far as is known.
@@ -315,19 +315,19 @@ fn look(root: &Path, path: &Path, bytes_max: u64) -> std::result::Result<Option<
 }
 
 /// Looks once more right before something is replaced; between this and the rename are microseconds.
-fn unchanged(root: &Path, way: &Way, bytes_max: u64) -> std::result::Result<Option<Metadata>, String> {
-    let now = look(root, &way.path, bytes_max)?;
-    if same(now.as_ref().map(|(entry, _)| entry), way.present.as_ref()) {
+fn unchanged(root: &Path, reversal: &Reversal, bytes_max: u64) -> std::result::Result<Option<Metadata>, String> {
+    let now = look(root, &reversal.path, bytes_max)?;
+    if same(now.as_ref().map(|(entry, _)| entry), reversal.present.as_ref()) {
         Ok(now.map(|(_, data)| data))
     } else {
         Err("it changed while files went back; look at it and undo again".to_owned())
     }
 }
 
-fn remove(root: &Path, way: &Way, bytes_max: u64) -> std::result::Result<bool, String> {
-    unchanged(root, way, bytes_max)?;
-    let path = root.join(&way.path);
-    let removed = match way.present.as_ref().map(|entry| &entry.kind) {
+fn remove(root: &Path, reversal: &Reversal, bytes_max: u64) -> std::result::Result<bool, String> {
+    unchanged(root, reversal, bytes_max)?;
+    let path = root.join(&reversal.path);
+    let removed = match reversal.present.as_ref().map(|entry| &entry.kind) {
         None => return Ok(false),
         Some(Kind::Folder) => std::fs::remove_dir(&path),
         Some(_) => std::fs::remove_file(&path),
@@ -340,10 +340,15 @@ fn remove(root: &Path, way: &Way, bytes_max: u64) -> std::result::Result<bool, S
     }
 }
 
-fn place(root: &Path, way: &Way, content: Option<&Vec<u8>>, bytes_max: u64) -> std::result::Result<(), String> {
-    let Some(target) = &way.target else { return Ok(()) };
-    let path = root.join(&way.path);
-    let like = if changes_kind(way) { None } else { unchanged(root, way, bytes_max)? };
+fn place(
+    root: &Path,
+    reversal: &Reversal,
+    content: Option<&Vec<u8>>,
+    bytes_max: u64,
+) -> std::result::Result<(), String> {
+    let Some(target) = &reversal.target else { return Ok(()) };
+    let path = root.join(&reversal.path);
+    let like = if changes_kind(reversal) { None } else { unchanged(root, reversal, bytes_max)? };
     let said = |error: std::io::Error| error.to_string();
     let mode = (target.mode != MODE_UNKNOWN).then(|| Permissions::from_mode(target.mode));
     if let (None, Some(parent)) = (&like, path.parent()) {

@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-pub use back::{Gone, Plan, Way};
+pub use back::{Gone, Plan, Reversal};
 use cache::StatCache;
 pub(crate) use objects::Hash;
 use objects::Objects;

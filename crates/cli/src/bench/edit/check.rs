@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Map, json};
 
 use super::cases::{ARCHITECTURE, FILES, rewrite};
-use super::measure::{Bench, Way, collect};
+use super::measure::{Bench, Method, collect};
 
 /// Prompts that are answered plainly at the same time, which is faster and, as engine and kernels promise and their
 /// tests show, the same as one by one. Drafted answers run alone, as drafting is mostly used.
@@ -23,20 +23,20 @@ struct Mixed {
 
 /// Compares the answers to `count` prompts of four kinds, up to `tokens` tokens each.
 pub fn run(bench: &Bench, count: usize, tokens: usize, json: bool) -> Result<()> {
-    let mut ways = vec![Way::Ngram, Way::Prediction, Way::Usual];
+    let mut ways = vec![Method::Ngram, Method::Prediction, Method::Usual];
     if bench.drafts_with_model {
-        ways.push(Way::Model);
+        ways.push(Method::Model);
     }
     let (mut compared, mut drafted, mut accepted) = (0, 0, 0);
     let all: Vec<Mixed> = (0..count).map(mixed).collect();
     for (group, some) in all.chunks(PLAIN_TOGETHER).enumerate() {
         let prompts = some.iter().map(|mixed| bench.prompt(&mixed.prompt)).collect::<Result<Vec<_>>>()?;
-        let plain = |prompt: &Vec<u32>| bench.loaded.engine.submit(bench.request(prompt, tokens, Way::Plain, None));
+        let plain = |prompt: &Vec<u32>| bench.loaded.engine.submit(bench.request(prompt, tokens, Method::Plain, None));
         let streams = prompts.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
         let answers = streams.into_iter().map(|stream| collect(stream, Instant::now())).collect::<Result<Vec<_>>>()?;
         for (place, ((mixed, prompt), plain)) in some.iter().zip(&prompts).zip(&answers).enumerate() {
             for &way in &ways {
-                let predicted = matches!(way, Way::Prediction | Way::Usual).then_some(mixed.prediction.as_str());
+                let predicted = matches!(way, Method::Prediction | Method::Usual).then_some(mixed.prediction.as_str());
                 let outcome = bench.answer(prompt, tokens, way, predicted)?;
                 let (index, kind) = (group * PLAIN_TOGETHER + place, mixed.kind);
                 ensure!(outcome.tokens == plain.tokens, "prompt {index} ({kind}): {way:?} gave another answer");

@@ -14,7 +14,7 @@ use crate::load::Loaded;
 
 /// How an answer is drafted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// Not at all.
     Plain,
     /// From prompt and output.
@@ -31,15 +31,15 @@ pub enum Way {
     BadAlone(&'static str),
 }
 
-impl Way {
+impl Method {
     pub fn name(self) -> &'static str {
         match self {
-            Way::Plain => "plain",
-            Way::Ngram => "ngram",
-            Way::Prediction => "prediction",
-            Way::Usual => "usual",
-            Way::Model => "draft model",
-            Way::Bad(name) | Way::BadAlone(name) => name,
+            Method::Plain => "plain",
+            Method::Ngram => "ngram",
+            Method::Prediction => "prediction",
+            Method::Usual => "usual",
+            Method::Model => "draft model",
+            Method::Bad(name) | Method::BadAlone(name) => name,
         }
     }
 
@@ -47,9 +47,9 @@ impl Way {
     pub fn prediction(self, case: &Case) -> Option<&str> {
         let named = |name: &str| case.predictions.iter().find(|(other, _)| *other == name);
         match self {
-            Way::Prediction | Way::Usual => case.predictions.first().map(|(_, text)| text.as_str()),
-            Way::Bad(name) | Way::BadAlone(name) => named(name).map(|(_, text)| text.as_str()),
-            Way::Plain | Way::Ngram | Way::Model => None,
+            Method::Prediction | Method::Usual => case.predictions.first().map(|(_, text)| text.as_str()),
+            Method::Bad(name) | Method::BadAlone(name) => named(name).map(|(_, text)| text.as_str()),
+            Method::Plain | Method::Ngram | Method::Model => None,
         }
     }
 }
@@ -81,14 +81,14 @@ impl Bench {
     }
 
     /// A request for an answer, drafted in this way.
-    pub fn request(&self, prompt: &[u32], tokens: usize, way: Way, prediction: Option<&str>) -> Request {
+    pub fn request(&self, prompt: &[u32], tokens: usize, way: Method, prediction: Option<&str>) -> Request {
         let encode = |text: &str| self.loaded.tokenizer.encode(text, Special::Plain);
         // The same bound as the server's: what comes after could not be said anyway.
         let prediction = prediction.map(|text| encode(&text[..text.floor_char_boundary(256 << 10)]));
         let drafting = Drafting {
             prediction: prediction.map(|tokens| Arc::new(Prediction::new(tokens))),
-            ngram: matches!(way, Way::Ngram | Way::Usual | Way::Bad(_)),
-            model: way == Way::Model,
+            ngram: matches!(way, Method::Ngram | Method::Usual | Method::Bad(_)),
+            model: way == Method::Model,
             always: false,
         };
         let stop_tokens = self.loaded.tokenizer.vocabulary().stops().to_vec();
@@ -96,18 +96,18 @@ impl Bench {
     }
 
     /// Has the model answer once.
-    pub fn answer(&self, prompt: &[u32], tokens: usize, way: Way, prediction: Option<&str>) -> Result<Outcome> {
+    pub fn answer(&self, prompt: &[u32], tokens: usize, way: Method, prediction: Option<&str>) -> Result<Outcome> {
         let begun = Instant::now();
         let request = self.request(prompt, tokens, way, prediction);
         collect(self.loaded.engine.submit(request)?, begun)
     }
 
     /// Answers a case plainly and in the given ways, round by round, and prints what came of it.
-    pub fn compare(&self, case: &Case, ways: &[Way], rounds: usize, json: bool) -> Result<()> {
+    pub fn compare(&self, case: &Case, ways: &[Method], rounds: usize, json: bool) -> Result<()> {
         let prompt = self.prompt(&case.prompt)?;
         // Reads the prompt once, so that only answering is timed.
-        self.answer(&prompt, 1, Way::Plain, None)?;
-        let all: Vec<Way> = [&[Way::Plain], ways].concat();
+        self.answer(&prompt, 1, Method::Plain, None)?;
+        let all: Vec<Method> = [&[Method::Plain], ways].concat();
         let mut outcomes: Vec<Vec<Outcome>> = all.iter().map(|_| Vec::new()).collect();
         for round in 0..rounds {
             // Another order each time, so that none of them always follows the same one.

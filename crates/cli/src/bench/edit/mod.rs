@@ -24,16 +24,16 @@ use engine::EngineOptions;
 use std::path::Path;
 use text::ChatTemplate;
 
-use crate::load::{self, LoadOptions, Loaded, Parts};
+use crate::load::{self, Loaded, ModelOptions, Parts};
 use cases::Case;
-use measure::{Bench, Way};
+use measure::{Bench, Method};
 use replay::{Recorded, Recording, Replayed};
 
 /// Arguments of `flint bench edit`.
 #[derive(Args)]
 pub struct EditBenchArgs {
     #[command(flatten)]
-    load: LoadOptions,
+    model: ModelOptions,
     /// Cases to run
     #[arg(long, value_enum, value_delimiter = ',', default_value = "edit,prose,fresh,bad")]
     cases: Vec<Part>,
@@ -88,13 +88,13 @@ enum Part {
 pub fn run(args: &EditBenchArgs) -> Result<()> {
     check_ways(args)?;
     if args.partner {
-        let model = args.load.model.clone().map_or_else(crate::models::default_name, Ok)?;
+        let model = args.model.model.clone().map_or_else(crate::models::default_name, Ok)?;
         return exec::run(&model, args.rounds, args.json);
     }
     if let Some(slice) = args.paired {
         return paired::run(args, slice.get());
     }
-    let bench = Bench { loaded: load(args)?, drafts_with_model: args.load.how.draft_model.is_some() };
+    let bench = Bench { loaded: load(args)?, drafts_with_model: args.model.load.draft_model.is_some() };
     if let Some(file) = &args.record {
         return record(&bench, file);
     }
@@ -111,9 +111,9 @@ pub fn run(args: &EditBenchArgs) -> Result<()> {
 }
 
 fn load(args: &EditBenchArgs) -> Result<Loaded> {
-    let Some(file) = &args.replay else { return load::load(&args.load) };
+    let Some(file) = &args.replay else { return load::load(&args.model) };
     let recording = Recording::read(file)?;
-    let Parts { backend, draft_model, tokenizer, mut facts } = load::load_parts(&args.load)?;
+    let Parts { backend, draft_model, tokenizer, mut facts } = load::load_parts(&args.model)?;
     facts.name = format!("{}, answers replayed from {}", facts.name, recording.model);
     let end = tokenizer.vocabulary().stops().first().context("the vocabulary has no token that ends an answer")?;
     let backend = Box::new(Replayed::new(backend, &recording, *end));
@@ -126,7 +126,7 @@ fn record(bench: &Bench, file: &Path) -> Result<()> {
     let mut recording = Recording { model: bench.loaded.facts.name.clone(), ..Recording::default() };
     for case in cases::edits() {
         let prompt = bench.prompt(&case.prompt)?;
-        let answer = bench.answer(&prompt, case.tokens, Way::Usual, Way::Usual.prediction(&case))?.tokens;
+        let answer = bench.answer(&prompt, case.tokens, Method::Usual, Method::Usual.prediction(&case))?.tokens;
         errln!("{}: {} tokens", case.name, answer.len());
         recording.answers.insert(case.name, Recorded { prompt, answer });
     }
@@ -144,7 +144,7 @@ fn check_ways(args: &EditBenchArgs) -> Result<()> {
     let mut known = Vec::new();
     for part in &args.cases {
         for case in part.cases(args)? {
-            known.extend(part.all_ways(&case, args).into_iter().map(Way::name));
+            known.extend(part.all_ways(&case, args).into_iter().map(Method::name));
         }
     }
     known.sort_unstable();
@@ -165,20 +165,20 @@ impl Part {
         }
     }
 
-    fn ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Way> {
+    fn ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Method> {
         let mut ways = self.all_ways(case, args);
         ways.retain(|way| args.ways.is_empty() || args.ways.iter().any(|name| name == way.name()));
         ways
     }
 
-    fn all_ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Way> {
+    fn all_ways(self, case: &Case, args: &EditBenchArgs) -> Vec<Method> {
         let mut ways = match self {
-            Part::Edit => vec![Way::Ngram, Way::Prediction, Way::Usual],
-            Part::Prose | Part::Fresh => vec![Way::Usual],
-            Part::Bad => case.predictions.iter().map(|(name, _)| Way::Bad(name)).collect(),
+            Part::Edit => vec![Method::Ngram, Method::Prediction, Method::Usual],
+            Part::Prose | Part::Fresh => vec![Method::Usual],
+            Part::Bad => case.predictions.iter().map(|(name, _)| Method::Bad(name)).collect(),
         };
-        if args.load.how.draft_model.is_some() && self != Part::Bad {
-            ways.push(Way::Model);
+        if args.model.load.draft_model.is_some() && self != Part::Bad {
+            ways.push(Method::Model);
         }
         ways
     }

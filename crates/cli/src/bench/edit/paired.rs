@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use text::ChatTemplate;
 
 use super::cases::Case;
-use super::measure::{Bench, Outcome, Way, collect, drafts, round};
+use super::measure::{Bench, Method, Outcome, collect, drafts, round};
 use super::statistics::{Estimate, costs, counted, estimate, host_seconds, of_medians, of_totals};
 use super::turns::{Record, Slice, Turns};
 use super::{EditBenchArgs, Part};
@@ -27,7 +27,7 @@ struct Paired {
 
 /// What came of one case in one way, all rounds together.
 struct Measured {
-    way: Way,
+    way: Method,
     /// One for each round.
     records: Vec<Record>,
     /// From the text of the prediction to a request, which happens before the first turn; one for each round.
@@ -38,7 +38,7 @@ struct Measured {
 
 /// Runs the cases in turns of `slice` tokens.
 pub fn run(args: &EditBenchArgs, slice: usize) -> Result<()> {
-    let Parts { backend, draft_model, tokenizer, facts } = load::load_parts(&args.load)?;
+    let Parts { backend, draft_model, tokenizer, facts } = load::load_parts(&args.model)?;
     let drafts_with_model = draft_model.is_some();
     let (turns, [plain, drafted]) = Turns::new(backend);
     let engine = load::start_engine(plain, None, &tokenizer, EngineOptions::default())?;
@@ -50,9 +50,9 @@ pub fn run(args: &EditBenchArgs, slice: usize) -> Result<()> {
         let mut all = Vec::new();
         for case in part.cases(args)? {
             // Plain against plain shows what the measure itself is worth.
-            let control = (part == Part::Prose).then_some(Way::Plain);
+            let control = (part == Part::Prose).then_some(Method::Plain);
             let ways = part.ways(&case, args).into_iter().map(|way| match way {
-                Way::Bad(name) => Way::BadAlone(name),
+                Method::Bad(name) => Method::BadAlone(name),
                 way => way,
             });
             for way in control.into_iter().chain(ways) {
@@ -69,14 +69,14 @@ pub fn run(args: &EditBenchArgs, slice: usize) -> Result<()> {
 
 impl Paired {
     /// Has both engines answer, in turns, once for each round.
-    fn measure(&self, case: &Case, way: Way, rounds: usize) -> Result<Measured> {
+    fn measure(&self, case: &Case, way: Method, rounds: usize) -> Result<Measured> {
         let prompt = self.bench.prompt(&case.prompt)?;
         let (mut records, mut prepare_seconds, mut last) = (Vec::new(), Vec::new(), None);
         for _ in 0..rounds {
             let begun = Instant::now();
             let request = self.bench.request(&prompt, case.tokens, way, way.prediction(case));
             prepare_seconds.push(begun.elapsed().as_secs_f64());
-            let plain = self.bench.request(&prompt, case.tokens, Way::Plain, None);
+            let plain = self.bench.request(&prompt, case.tokens, Method::Plain, None);
             self.turns.begin(prompt.len(), self.slice);
             let streams = (self.bench.loaded.engine.submit(plain)?, self.drafted.submit(request)?);
             let read = |stream| {
@@ -100,7 +100,7 @@ impl Paired {
 
     /// Prints what the cases of a part come to together: all of them, and each way where there are several.
     fn print_together(&self, part: Part, all: &[Measured], json: bool) {
-        let mut ways: Vec<Way> = all.iter().map(|measured| measured.way).collect();
+        let mut ways: Vec<Method> = all.iter().map(|measured| measured.way).collect();
         ways.sort_by_key(|way| way.name());
         ways.dedup();
         for way in &ways {

@@ -18,7 +18,7 @@ mod wire;
 use anyhow::Result;
 use clap::{Args, Parser, ValueEnum};
 
-use crate::load::LoadOptions;
+use crate::load::ModelOptions;
 
 /// Arguments of `flint bench serve`.
 #[derive(Args, Clone)]
@@ -79,7 +79,7 @@ impl ServeBenchArgs {
     }
 
     /// The same model for this process.
-    fn load_options(&self, model: &str) -> Result<LoadOptions> {
+    fn load_options(&self, model: &str) -> Result<ModelOptions> {
         let arguments = ["load", "--offline", "--model", model].into_iter().chain(self.device_arguments());
         Ok(Options::try_parse_from(arguments)?.load)
     }
@@ -90,11 +90,11 @@ impl ServeBenchArgs {
     }
 }
 
-/// [`LoadOptions`] by themselves.
+/// [`ModelOptions`] by themselves.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
-    load: LoadOptions,
+    load: ModelOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,17 +3,17 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// A place in the workspace.
+/// A path in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WorkspacePath {
     /// Relative to the workspace; empty for the workspace itself.
     pub relative: PathBuf,
     /// Where it is on disk.
     pub absolute: PathBuf,
 }
 
-impl Place {
-    /// Finds `given` in the workspace `root`. The place need not exist.
+impl WorkspacePath {
+    /// Finds `given` in the workspace `root`. It need not exist.
     pub fn find(root: &Path, given: &str) -> Result<Self, String> {
         let given = given.trim().trim_matches(['`', '"', '\'']);
         let given = Path::new(given.strip_prefix('@').unwrap_or(given));
@@ -26,14 +26,14 @@ impl Place {
         if relative.components().next().is_some_and(|first| first.as_os_str() == ".git") {
             return Err(format!("{} belongs to git; use git commands instead", given.display()));
         }
-        let place = Self { absolute: root.join(&relative), relative };
-        if place.leads_out(root) {
+        let target = Self { absolute: root.join(&relative), relative };
+        if target.leads_out(root) {
             return Err(outside(given));
         }
-        Ok(place)
+        Ok(target)
     }
 
-    /// Whether the place, or the nearest folder above it that exists, is really somewhere else.
+    /// Whether it, or the nearest folder above it that exists, is really somewhere else.
     fn leads_out(&self, root: &Path) -> bool {
         let Ok(root) = root.canonicalize() else { return true };
         let existing = self.absolute.ancestors().find(|path| path.symlink_metadata().is_ok());
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_inside() {
+    fn paths_inside() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("src")).unwrap();
         let check = |given: &str, want: &str| {
-            let place = Place::find(root.path(), given).unwrap();
-            assert_eq!(place.relative, Path::new(want), "{given}");
-            assert_eq!(place.absolute, root.path().join(want));
+            let target = WorkspacePath::find(root.path(), given).unwrap();
+            assert_eq!(target.relative, Path::new(want), "{given}");
+            assert_eq!(target.absolute, root.path().join(want));
         };
         check("src/lib.rs", "src/lib.rs");
         check("./src/../src/lib.rs", "src/lib.rs");
@@ -92,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn places_outside_are_refused() {
+    fn paths_outside_are_refused() {
         let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(other.path(), root.path().join("link")).unwrap();
         std::os::unix::fs::symlink(other.path().join("nothing"), root.path().join("dangling")).unwrap();
         let inside_out = format!("{}/../x", root.path().display());
         for given in ["../x", "a/../../x", "/etc/passwd", "link", "link/file", "dangling", ".git/config", &inside_out] {
-            assert!(Place::find(root.path(), given).is_err(), "{given}");
+            assert!(WorkspacePath::find(root.path(), given).is_err(), "{given}");
         }
     }
 }

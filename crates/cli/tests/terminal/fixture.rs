@@ -8,19 +8,19 @@ use pty_process::blocking::Command;
 use crate::screen::Screen;
 
 /// A workspace and the state around it.
-pub struct Place {
+pub struct Fixture {
     folder: tempfile::TempDir,
     model: &'static str,
 }
 
-impl Place {
+impl Fixture {
     /// An empty workspace for a model, which is fetched unless it is here.
-    pub fn new(model: &'static str) -> Place {
+    pub fn new(model: &'static str) -> Fixture {
         let pulled = Process::new(env!("CARGO_BIN_EXE_flint")).args(["models", "pull", model]).output().unwrap();
         assert!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("work")).unwrap();
-        Place { folder, model }
+        Fixture { folder, model }
     }
 
     /// A file of the workspace.
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let mut stop = Process::new(env!("CARGO_BIN_EXE_flint"));
         let _ = stop.arg("stop").env("XDG_STATE_HOME", self.state()).output();

@@ -30,13 +30,13 @@ const FOLDERS_MAX: usize = 8;
 
 /// The workspace and where in it the commands of a line may be run.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct WorkingFolders {
     root: PathBuf,
     /// Every folder the next command may run in: a `cd` may fail, or be in a part of the line that is not reached.
     folders: Vec<PathBuf>,
 }
 
-impl Place {
+impl WorkingFolders {
     /// The beginning of a line. None when the workspace is not there.
     pub fn new(root: &Path) -> Option<Self> {
         let root = root.canonicalize().ok()?;
@@ -44,7 +44,7 @@ impl Place {
     }
 
     /// Every folder the next command may run in.
-    pub fn folders(&self) -> &[PathBuf] {
+    pub fn all(&self) -> &[PathBuf] {
         &self.folders
     }
 
@@ -117,7 +117,7 @@ impl Place {
             Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename => return Ok(()),
             Err(_) => return Err("which cannot be looked at"),
         };
-        if !real.starts_with(&self.root) && !SYSTEM.iter().any(|place| real.starts_with(place)) {
+        if !real.starts_with(&self.root) && !SYSTEM.iter().any(|system| real.starts_with(system)) {
             let listed = SYSTEM_FILES.iter().any(|file| real == Path::new(file));
             return if listed { Ok(()) } else { Err("which is outside of the workspace") };
         }
@@ -129,7 +129,7 @@ impl Place {
     /// processes and devices are others for each, and elsewhere somebody else may make it.
     fn is_absent(&self, path: &Path) -> Result<(), &'static str> {
         let nearest = path.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok()).unwrap_or_default();
-        let ordinary = nearest.starts_with(&self.root) || SYSTEM.iter().any(|place| nearest.starts_with(place));
+        let ordinary = nearest.starts_with(&self.root) || SYSTEM.iter().any(|system| nearest.starts_with(system));
         match (ordinary, std::fs::symlink_metadata(path).is_ok()) {
             (true, false) => Ok(()),
             (true, true) => Err("which is a link to nothing"),

@@ -1,4 +1,4 @@
-//! A place to attack: a workspace, something outside of it, a process, and sockets that note who comes.
+//! What is attacked: a workspace, something outside of it, a process, and sockets that note who comes.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-pub struct Place {
+pub struct Fixture {
     _dir: tempfile::TempDir,
     pub work: PathBuf,
     outside: PathBuf,
@@ -22,7 +22,7 @@ pub struct Place {
     hidden_name: String,
 }
 
-impl Place {
+impl Fixture {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
@@ -38,10 +38,10 @@ impl Place {
         set_user_id(&outside.join("set-user-id"));
         let hidden_name = format!("flint-attack-{}", root.display());
         let address = SocketAddr::from_abstract_name(&hidden_name).unwrap();
-        // The victim waits for its standard input to close, which happens when this place is dropped.
+        // The victim waits for its standard input to close, which happens when this fixture is dropped.
         let victim =
             Command::new("cat").env("VICTIM", "1").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let place = Self {
+        let fixture = Self {
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
             stream: UnixListener::bind(outside.join("stream")).unwrap(),
@@ -53,9 +53,9 @@ impl Place {
             outside,
             victim,
         };
-        place.udp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        place.listen();
-        place
+        fixture.udp.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        fixture.listen();
+        fixture
     }
 
     /// Writes down when a datagram comes, for the sender to see.
@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // An attack that worked leaves it behind.
         let _ = rustix::mount::unmount(self.work.join("empty"), rustix::mount::UnmountFlags::empty());

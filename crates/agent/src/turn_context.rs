@@ -1,7 +1,7 @@
 //! What every turn works with: the configuration, the connection to the model, the conversation, and the line to the
 //! person.
 //!
-//! A turn is a plain sequence of awaits. Whatever it waits for, it waits through [`Desk::during`], which at the same time
+//! A turn is a plain sequence of awaits. Whatever it waits for, it waits through [`TurnContext::during`], which at the same time
 //! listens to the person: a stop or a steer comes back at once, what can be answered on the side is answered, and what
 //! has to wait is put off with a word. That is the one `select!` of the partner.
 
@@ -39,7 +39,7 @@ const WAITING_MAX: usize = 32;
 const START_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Everything a turn works with.
-pub struct Desk {
+pub struct TurnContext {
     /// What the partner was started with.
     pub options: PartnerOptions,
     /// What was said and shown.
@@ -104,7 +104,7 @@ pub enum During<T> {
     Stop,
 }
 
-impl Desk {
+impl TurnContext {
     pub(crate) fn new(
         options: PartnerOptions,
         events: mpsc::Sender<Event>,
@@ -259,7 +259,7 @@ impl Desk {
         }
     }
 
-    /// The line to the person, for work that runs beside the desk.
+    /// The line to the person, for work that runs beside the turn.
     pub fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
     }
