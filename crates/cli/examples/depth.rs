@@ -24,7 +24,7 @@ fn main() {
     let blocks: Vec<u32> = (0..(kv_tokens / BLOCK) as u32).collect();
     let mut logits = Vec::new();
     let mut read = |tokens: &[u32], start: usize| {
-        let chunk = Chunk { tokens, start, blocks: &blocks, want: Want::Last };
+        let chunk = Chunk { tokens, start, blocks: &blocks, want: Want::Last, state: None };
         model.forward(&[chunk], &mut logits).unwrap();
     };
     let prompt: Vec<u32> = (0..depth as u32).map(|i| 100 + i * 37 % 5000).collect();

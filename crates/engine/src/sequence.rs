@@ -245,7 +245,7 @@ impl Sequence {
             true if self.draft.is_empty() => Want::Last,
             true => Want::All,
         };
-        Chunk { tokens, start: self.kv_len, blocks: self.table.blocks(), want }
+        Chunk { tokens, start: self.kv_len, blocks: self.table.blocks(), want, state: None }
     }
 
     /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.

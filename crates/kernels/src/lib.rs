@@ -10,6 +10,7 @@
 pub mod activations;
 pub mod blocks;
 pub mod cases;
+pub mod delta_net;
 pub mod format;
 pub mod kv;
 pub mod memory;
@@ -21,6 +22,7 @@ pub mod shortlist;
 mod simd;
 
 pub use activations::Activations;
+pub use delta_net::{DeltaNetInputs, DeltaNetRows, StateLayout, StateStore};
 pub use format::{Format, Precision};
 pub use kv::{KvLayout, KvStore, KvType};
 pub use memory::{Buffer, Region};

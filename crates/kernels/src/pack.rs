@@ -46,6 +46,8 @@ pub struct Matrix {
     pub rows: usize,
     /// Number of inputs.
     pub columns: usize,
+    /// What its results are multiplied with, one for most.
+    pub scale: f32,
 }
 
 impl Matrix {
@@ -55,7 +57,12 @@ impl Matrix {
     pub fn new(region: Arc<Region>, offset: usize, shape: Shape, layout: Layout) -> Matrix {
         let Shape { format, rows, columns } = shape;
         assert!(region.as_slice().len() >= offset + shape.packed_bytes(layout), "region holds the matrix");
-        Matrix { region, offset, format, layout, rows, columns }
+        Matrix { region, offset, format, layout, rows, columns, scale: 1.0 }
+    }
+
+    /// The same weights with another scale.
+    pub fn scaled(self, scale: f32) -> Matrix {
+        Matrix { scale, ..self }
     }
 
     /// Shape and format.

@@ -7,7 +7,7 @@ use crate::activations::{self, QuantisedRow};
 use crate::blocks::{dequantize_row, half_at};
 use crate::kv::{BLOCK, KvLayout, KvType, SPAN};
 use crate::pack::TILE;
-use crate::simd::{PARTIAL_HEAD, Product, Span};
+use crate::simd::{Correction, PARTIAL_HEAD, Product, Recurrence, Span};
 use std::ops::Range;
 
 /// `out[m][n] = sum over k of weight[n][k] * x[m][k]` for the rows of the given tiles.
@@ -51,6 +51,73 @@ pub(crate) unsafe fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut
 pub(crate) unsafe fn silu_multiply(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
         *o = g / (1.0 + (-g).exp()) * u;
+    }
+}
+
+/// `out = sigmoid(gate) * up`.
+///
+/// # Safety
+///
+/// None needed; the signature is that of the table.
+pub(crate) unsafe fn sigmoid_multiply(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+        *o = u / (1.0 + (-g).exp());
+    }
+}
+
+/// `out = silu(sum over taps of weight * row)`, channel by channel.
+///
+/// # Safety
+///
+/// None needed; the signature is that of the table.
+pub(crate) unsafe fn convolve(rows: &[&[f32]], weights: &[f32], out: &mut [f32]) {
+    let channels = out.len();
+    for (c, out) in out.iter_mut().enumerate() {
+        let sum: f32 = rows.iter().enumerate().map(|(tap, row)| row[c] * weights[tap * channels + c]).sum();
+        *out = sum / (1.0 + (-sum).exp());
+    }
+}
+
+/// Divides every head by its length, or by `least` where it is shorter, and multiplies it by `scale`.
+///
+/// # Safety
+///
+/// None needed; the signature is that of the table.
+pub(crate) unsafe fn unit_heads(x: &mut [f32], head: usize, least: f32, scale: f32) {
+    for head in x.chunks_exact_mut(head) {
+        let length = head.iter().map(|x| x * x).sum::<f32>().sqrt();
+        head.iter_mut().for_each(|x| *x = *x * scale / length.max(least));
+    }
+}
+
+/// One token of the recurrence: decay, correct, read.
+///
+/// # Safety
+///
+/// None needed; the signature is that of the table.
+pub(crate) unsafe fn recur(r: &Recurrence<'_>, state: &mut [f32], d: &mut [f32], out: &mut [f32]) {
+    let head = r.key.len();
+    state.iter_mut().for_each(|s| *s *= r.decay);
+    for j in 0..head {
+        let known: f32 = (0..head).map(|i| state[i * head + j] * r.key[i]).sum();
+        d[j] = r.beta * (r.value[j] - known);
+    }
+    let correction = Correction { key: r.key, decay: 1.0, d };
+    // SAFETY: none needed.
+    unsafe { correct(&correction, state) };
+    for j in 0..head {
+        out[j] = (0..head).map(|i| state[i * head + j] * r.query[i]).sum();
+    }
+}
+
+/// `state = decay * state + key * d'`.
+///
+/// # Safety
+///
+/// None needed; the signature is that of the table.
+pub(crate) unsafe fn correct(c: &Correction<'_>, state: &mut [f32]) {
+    for (row, k) in state.chunks_exact_mut(c.key.len()).zip(c.key) {
+        row.iter_mut().zip(c.d).for_each(|(s, d)| *s = *s * c.decay + k * d);
     }
 }
 

@@ -12,8 +12,8 @@ use crate::simd::{HEAD_MAX, Kernels, PARTIAL_HEAD, Product, QUERIES, Span};
 
 /// Kernels and the threads to run them on.
 pub struct Runtime {
-    kernels: &'static Kernels,
-    pool: Pool,
+    pub(crate) kernels: &'static Kernels,
+    pub(crate) pool: Pool,
     partials: Vec<f32>,
     units: Vec<Unit>,
 }
@@ -81,14 +81,14 @@ const SLOT: usize = QUERIES * (HEAD_MAX + PARTIAL_HEAD);
 
 /// A pointer that threads may share because they write disjoint parts.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
+pub(crate) struct Shared<T>(pub(crate) *mut T);
 // SAFETY: every use writes parts that no other chunk touches.
 unsafe impl<T> Sync for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
+    pub(crate) fn get(&self) -> *mut T {
         self.0
     }
 }
@@ -141,7 +141,10 @@ impl Runtime {
                 let end = to.min(first + product.matrix.tiles());
                 if (*first..end).contains(&from) {
                     // SAFETY: shapes were checked above; chunks own disjoint tiles; the kernels fit this CPU.
-                    unsafe { kernel(product, from - first..end - first) };
+                    unsafe {
+                        kernel(product, from - first..end - first);
+                        scale(product, from - first..end - first);
+                    }
                     from = end;
                 }
             }
@@ -186,6 +189,16 @@ impl Runtime {
     /// `out = silu(gate) * up`, rows of `columns` in `out` and of `stride` in the inputs.
     pub fn silu_multiply(&mut self, gate: &[f32], up: &[f32], stride: usize, columns: usize, out: &mut [f32]) {
         let kernel = self.kernels.silu_multiply;
+        self.rows_of(out, columns, &|row, out| {
+            let (gate, up) = (&gate[row * stride..][..columns], &up[row * stride..][..columns]);
+            // SAFETY: the kernels fit this CPU.
+            unsafe { kernel(gate, up, out) };
+        });
+    }
+
+    /// `out = sigmoid(gate) * up`, likewise.
+    pub fn sigmoid_multiply(&mut self, gate: &[f32], up: &[f32], stride: usize, columns: usize, out: &mut [f32]) {
+        let kernel = self.kernels.sigmoid_multiply;
         self.rows_of(out, columns, &|row, out| {
             let (gate, up) = (&gate[row * stride..][..columns], &up[row * stride..][..columns]);
             // SAFETY: the kernels fit this CPU.
@@ -357,6 +370,25 @@ fn merge(all: &mut [f32], one: &[f32], count: usize, head: usize, first: bool) {
         let (scale_a, scale_b) = ((a[0] - largest).exp(), (b[0] - largest).exp());
         a[0] = largest;
         a[1..].iter_mut().zip(&b[1..]).for_each(|(a, b)| *a = *a * scale_a + b * scale_b);
+    }
+}
+
+/// Multiplies the results of some tiles with the matrix's scale, where it has one.
+///
+/// # Safety
+///
+/// As for the kernel that computed them.
+unsafe fn scale(p: &Product<'_>, tiles: std::ops::Range<usize>) {
+    if p.matrix.scale == 1.0 {
+        return;
+    }
+    for &row in p.output_rows {
+        // SAFETY: rows of the output hold whole tiles, and these tiles' columns are this chunk's alone.
+        let results = unsafe {
+            let first = p.output.add(row as usize * p.output_stride + tiles.start * TILE);
+            std::slice::from_raw_parts_mut(first, tiles.len() * TILE)
+        };
+        results.iter_mut().for_each(|result| *result *= p.matrix.scale);
     }
 }
 

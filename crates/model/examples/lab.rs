@@ -95,11 +95,11 @@ fn check(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     let vocab = card.info().vocab;
     for start in [0, 250, 700, 5000] {
-        let chunk = Chunk { tokens: &tokens[..16], start, blocks, want: Want::All };
+        let chunk = Chunk { tokens: &tokens[..16], start, blocks, want: Want::All, state: None };
         card.forward(&[chunk], &mut together).unwrap();
         let (mut equal, mut worst) = (0, 0.0f32);
         for (row, expected) in together.chunks(vocab).enumerate() {
-            let chunk = Chunk { tokens: &tokens[row..=row], start: start + row, blocks, want: Want::Last };
+            let chunk = Chunk { tokens: &tokens[row..=row], start: start + row, blocks, want: Want::Last, state: None };
             card.forward(&[chunk], &mut alone).unwrap();
             equal += usize::from(alone == expected);
             worst = alone.iter().zip(expected).fold(worst, |worst, (a, b)| worst.max((a - b).abs()));
@@ -117,7 +117,7 @@ fn turns(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
         for rows in 18..=24 {
             std::thread::sleep(std::time::Duration::from_millis(rest));
             let begun = Instant::now();
-            let chunk = Chunk { tokens: &tokens[..rows], start, blocks, want: Want::Last };
+            let chunk = Chunk { tokens: &tokens[..rows], start, blocks, want: Want::Last, state: None };
             assert!(card.pick(&[chunk], &mut picks).unwrap());
             times.push(format!("{:.0}", begun.elapsed().as_secs_f64() * 1e6));
         }
@@ -132,7 +132,7 @@ fn prompts(card: &mut CudaModel, blocks: &[u32], tokens: &[u32], rows: &str) {
         let mut times = Vec::new();
         for _ in 0..9 {
             let begun = Instant::now();
-            let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks, want: Want::Last };
+            let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks, want: Want::Last, state: None };
             assert!(card.pick(&[chunk], &mut picks).unwrap());
             times.push(begun.elapsed().as_secs_f64());
         }
@@ -154,7 +154,7 @@ fn edit(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
             let plain = step % 21 == 20;
             let draft = if plain { 0 } else { 10 + usize::from(drafted < (step + 1) * 2168 / 211) };
             let kept = if plain { 0 } else { draft - usize::from(step % 8 == 3) };
-            let chunk = Chunk { tokens: &tokens[..draft + 1], start: position, blocks, want: Want::All };
+            let chunk = Chunk { tokens: &tokens[..draft + 1], start: position, blocks, want: Want::All, state: None };
             card.pick(&[chunk], &mut picks).unwrap();
             position += kept + 1;
             (drafted, accepted) = (drafted + draft, accepted + kept);
@@ -215,7 +215,8 @@ fn main() {
             for _ in 0..5 {
                 let begun = Instant::now();
                 for i in 0..256 {
-                    let chunk = Chunk { tokens: &[token], start: depth + i, blocks: &blocks, want: Want::Last };
+                    let chunk =
+                        Chunk { tokens: &[token], start: depth + i, blocks: &blocks, want: Want::Last, state: None };
                     card.pick(&[chunk], picks).unwrap();
                     token = picks[0].min(150_000);
                 }
@@ -231,7 +232,8 @@ fn main() {
         if args.iter().any(|a| a == "times") {
             for depth in [100, 1000, 32_000] {
                 for i in 0..3 {
-                    let chunk = Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last };
+                    let chunk =
+                        Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last, state: None };
                     card.pick(&[chunk], &mut picks).unwrap();
                 }
                 card.synchronize().unwrap();
@@ -248,7 +250,7 @@ fn main() {
         if args.iter().any(|a| a == "logits") {
             let begun = Instant::now();
             for i in 0..64 {
-                let chunk = Chunk { tokens: &[5], start: i, blocks: &blocks, want: Want::Last };
+                let chunk = Chunk { tokens: &[5], start: i, blocks: &blocks, want: Want::Last, state: None };
                 card.forward(&[chunk], &mut logits).unwrap();
             }
             println!("  decode with logits to the host: {:.0} tok/s", 64.0 / begun.elapsed().as_secs_f64());
@@ -268,7 +270,7 @@ fn main() {
                 let mut times = Vec::new();
                 for _ in 0..20 {
                     let begun = Instant::now();
-                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All };
+                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All, state: None };
                     card.pick(&[chunk], &mut picks).unwrap();
                     times.push(begun.elapsed().as_secs_f64());
                 }
@@ -295,6 +297,7 @@ fn main() {
                         start: 64 + i,
                         blocks: &blocks[s * 32..][..32],
                         want: Want::Last,
+                        state: None,
                     })
                     .collect();
                 card.pick(&batch, &mut picks).unwrap();

@@ -33,6 +33,43 @@ pub struct ModelInfo {
     pub bytes_per_token: usize,
     /// Stable identity of the weights and of everything that shapes the KV bytes.
     pub fingerprint: u64,
+    /// Recurrent state, where the model has layers that carry one.
+    pub states: Option<StateInfo>,
+}
+
+/// What a caller needs to know of a model's recurrent state. One state is that of one sequence after some position, over
+/// all layers that have one; it stands in a slot, as keys and values stand in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateInfo {
+    /// Number of slots. Their ids are `0..slots`.
+    pub slots: usize,
+    /// Bytes of one state.
+    pub bytes: usize,
+    /// Most drafted tokens in a chunk.
+    pub drafted_max: usize,
+}
+
+/// How a chunk uses recurrent state.
+#[derive(Clone, Copy, Debug)]
+pub struct StateUse<'a> {
+    /// The sequence's slot. It holds the state after the tokens before the chunk's first (anything when that is at position
+    /// 0, where every sequence begins with nothing), or after some of them and a log of the others. After the step it
+    /// holds the state after the chunk's tokens but the drafted ones, and a log of those.
+    pub slot: u32,
+    /// How many of the last tokens are drafted, fewer than all: the next chunk of the sequence may start at any of them, and
+    /// what was logged from there on is forgotten then.
+    pub drafted: usize,
+    /// Copies to be made during the step, of the state after certain tokens.
+    pub saves: &'a [StateSave],
+}
+
+/// A copy of a state to be made during a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSave {
+    /// After how many of the chunk's tokens: at least one, and none of them drafted.
+    pub after: usize,
+    /// The slot that gets it, which is nobody else's in this step.
+    pub slot: u32,
 }
 
 /// What [`Backend::pick`] gives for a row whose logits are not numbers.
@@ -64,6 +101,8 @@ pub struct Chunk<'a> {
     pub blocks: &'a [u32],
     /// Which rows need logits.
     pub want: Want,
+    /// The sequence's recurrent state: given exactly where the model has any.
+    pub state: Option<StateUse<'a>>,
 }
 
 impl Chunk<'_> {
@@ -107,8 +146,38 @@ pub(crate) fn check_batch(info: &ModelInfo, batch: &[Chunk<'_>]) -> Result<(), B
         if let Some(block) = chunk.blocks.iter().find(|&&block| block as usize >= info.blocks) {
             return bad(format!("block {block} does not exist"));
         }
+        check_state(info, chunk)?;
+    }
+    let slots = || batch.iter().filter_map(|chunk| chunk.state);
+    let mut used: Vec<u32> = slots().flat_map(|s| s.saves.iter().map(|save| save.slot).chain([s.slot])).collect();
+    used.sort_unstable();
+    if let Some(pair) = used.windows(2).find(|pair| pair[0] == pair[1]) {
+        return bad(format!("state slot {} is used twice in a step", pair[0]));
     }
     Ok(())
+}
+
+fn check_state(info: &ModelInfo, chunk: &Chunk<'_>) -> Result<(), BackendError> {
+    let bad = |what: String| Err(BackendError::BadBatch(what));
+    let (states, state) = match (info.states, chunk.state) {
+        (None, None) => return Ok(()),
+        (Some(states), Some(state)) => (states, state),
+        (None, Some(_)) => return bad("a state slot is named, and the model has no recurrent state".to_owned()),
+        (Some(_), None) => return bad("the model has recurrent state, and no slot is named".to_owned()),
+    };
+    if state.drafted >= chunk.tokens.len() || state.drafted > states.drafted_max {
+        let (drafted, tokens, most) = (state.drafted, chunk.tokens.len(), states.drafted_max);
+        return bad(format!("{drafted} of {tokens} tokens are drafted: fewer than all may be, and at most {most}"));
+    }
+    let certain = chunk.tokens.len() - state.drafted;
+    if let Some(save) = state.saves.iter().find(|save| !(1..=certain).contains(&save.after)) {
+        return bad(format!("a state is to be saved after {} of {certain} certain tokens", save.after));
+    }
+    let mut named = state.saves.iter().map(|save| save.slot).chain([state.slot]);
+    match named.find(|&slot| slot as usize >= states.slots) {
+        Some(slot) => bad(format!("state slot {slot} does not exist")),
+        None => Ok(()),
+    }
 }
 
 /// A model that can be stepped.
@@ -157,4 +226,25 @@ pub trait Backend: Send {
 
     /// Restores what [`Backend::export_block`] wrote.
     fn import_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), BackendError>;
+
+    /// Copies the state after `position` tokens from one slot to another. `from` holds that state, or one before it and a log
+    /// that reaches it; with `to` the same slot what was logged up to there is applied and the rest forgotten.
+    fn copy_state(&mut self, _from: u32, _to: u32, _position: usize) -> Result<(), BackendError> {
+        Err(no_state())
+    }
+
+    /// Writes the state after `position` tokens to `bytes` (cleared first; [`StateInfo::bytes`] long), for a snapshot. Nothing
+    /// may be logged in the slot: [`Backend::copy_state`] gives such a one.
+    fn export_state(&self, _slot: u32, _position: usize, _bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        Err(no_state())
+    }
+
+    /// Restores what [`Backend::export_state`] wrote.
+    fn import_state(&mut self, _slot: u32, _position: usize, _bytes: &[u8]) -> Result<(), BackendError> {
+        Err(no_state())
+    }
+}
+
+fn no_state() -> BackendError {
+    BackendError::BadBatch("the model has no recurrent state".to_owned())
 }

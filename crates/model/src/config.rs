@@ -1,9 +1,10 @@
 //! What distinguishes one decoder from another, as data.
 //!
-//! Llama, Qwen2, Qwen3 and Qwen3-MoE are the same network with a few switches. Everything the forward pass branches on
-//! is in [`Config`]; biases and per-head norms are not even here, since the presence of their tensors says enough.
+//! Llama, Qwen2, Qwen3 and Qwen3-MoE are the same network with a few switches; the Qwen3.5 family adds layers that carry a
+//! recurrent state instead of keys and values. Everything the forward pass branches on is in [`Config`]; biases and per-head
+//! norms are not even here, since the presence of their tensors says enough.
 
-use crate::gguf::{Gguf, GgufError, Metadata};
+use crate::gguf::{Array, Gguf, GgufError, Metadata};
 
 /// Why a file cannot be run as a decoder.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum ConfigError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// The architecture is not one of the known family.
-    #[error("this file holds a `{0}` model; Flint runs llama, qwen2, qwen3 and qwen3moe")]
+    #[error("this file holds a `{0}` model; Flint runs llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe and qwen3next")]
     Architecture(String),
     /// A number makes no sense.
     #[error("`{key}` is {value}, but {rule}; the file is damaged or of a kind Flint does not know")]
@@ -36,6 +37,10 @@ pub struct Config {
     pub architecture: String,
     /// Number of layers.
     pub layers: usize,
+    /// What stands in front of each layer's feed-forward part, one per layer.
+    pub kinds: Vec<LayerKind>,
+    /// Blocks behind the layers that draft tokens (multi-token prediction); 0 in files that leave them out.
+    pub draft_blocks: usize,
     /// Width of the residual stream.
     pub embedding: usize,
     /// Query heads.
@@ -56,6 +61,74 @@ pub struct Config {
     pub rope: RopeConfig,
     /// Experts, where the feed-forward layer has them.
     pub experts: Option<Experts>,
+    /// Whether each query head comes with a gate, whose sigmoid multiplies what the head attended to.
+    pub gated_attention: bool,
+    /// Shape of the Gated DeltaNet layers, where there are any.
+    pub delta_net: Option<DeltaNetConfig>,
+}
+
+/// What a layer uses to look at earlier positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerKind {
+    /// Attention over cached keys and values.
+    Attention,
+    /// Gated DeltaNet (arXiv 2412.06464): a matrix per head that every token decays and corrects.
+    DeltaNet,
+}
+
+/// Shape of a Gated DeltaNet layer. Keys and values have heads of the same length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaNetConfig {
+    /// Heads of queries and keys.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of those; each has its own state.
+    pub value_heads: usize,
+    /// Elements of a head.
+    pub head: usize,
+    /// Rows that the convolution before it sees: the token's own and those before.
+    pub taps: usize,
+    /// Which key head a value head uses.
+    pub order: HeadOrder,
+    /// What is done to the gate before it multiplies the result.
+    pub gate: OutputGate,
+}
+
+/// Which key head a value head uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// `j mod key_heads`: `qwen35` and `qwen35moe`.
+    Tiled,
+    /// `j div (value_heads / key_heads)`: `qwen3next`.
+    Grouped,
+}
+
+/// The activation of a Gated DeltaNet layer's output gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// `sigmoid(x)`: announced for the family's next generation, no released architecture yet.
+    Sigmoid,
+}
+
+impl DeltaNetConfig {
+    /// Channels of the convolution: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        (2 * self.key_heads + self.value_heads) * self.head
+    }
+
+    /// Elements of all value heads.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.head
+    }
+
+    /// The key head that value head `j` uses.
+    pub fn key_head(&self, j: usize) -> usize {
+        match self.order {
+            HeadOrder::Tiled => j % self.key_heads,
+            HeadOrder::Grouped => j / (self.value_heads / self.key_heads),
+        }
+    }
 }
 
 /// Position encoding.
@@ -106,6 +179,8 @@ pub struct Experts {
     pub count: usize,
     /// Experts each token visits.
     pub used: usize,
+    /// Whether one more expert is visited by every token, weighted by a gate of its own.
+    pub shared: bool,
 }
 
 /// Most experts a token may visit: it sizes the buffers of a step.
@@ -124,9 +199,10 @@ impl Config {
         let architecture = gguf.metadata.str("general.architecture")?.to_string();
         let pairs = match architecture.as_str() {
             "llama" => Pairs::Neighbours,
-            "qwen2" | "qwen3" | "qwen3moe" => Pairs::Halves,
+            "qwen2" | "qwen3" | "qwen3moe" | "qwen35" | "qwen35moe" | "qwen3next" => Pairs::Halves,
             _ => return Err(ConfigError::Architecture(architecture)),
         };
+        let hybrid = matches!(architecture.as_str(), "qwen35" | "qwen35moe" | "qwen3next");
         let keys = Keys { metadata: &gguf.metadata, architecture: &architecture };
         let embedding = keys.count("embedding_length", 1 << 16)?;
         let heads = keys.count("attention.head_count", 1 << 10)?;
@@ -139,7 +215,7 @@ impl Config {
             None => None,
             Some(count) => {
                 let used = keys.count("expert_used_count", count.min(USED_MAX))?;
-                Some(Experts { count, used })
+                Some(Experts { count, used, shared: gguf.tensor("blk.0.ffn_gate_inp_shexp.weight").is_some() })
             }
         };
         let feed_forward =
@@ -147,10 +223,26 @@ impl Config {
         let rule = "widths are multiples of 32";
         keys.rule("embedding_length", embedding, embedding.is_multiple_of(32), rule)?;
         keys.rule("feed_forward_length", feed_forward, feed_forward.is_multiple_of(32), rule)?;
+        if experts.is_some_and(|experts| experts.shared) {
+            let width = keys.optional_count("expert_shared_feed_forward_length", 1 << 20)?.unwrap_or(feed_forward);
+            let rule = "a shared expert is as wide as the others in the models Flint knows";
+            keys.rule("expert_shared_feed_forward_length", width, width == feed_forward, rule)?;
+        }
+        let draft_blocks = keys.whole("nextn_predict_layers", 8)?;
+        let blocks = keys.count("block_count", LAYERS_MAX)?;
+        keys.rule("block_count", blocks, blocks > draft_blocks, "there must be layers besides the blocks that draft")?;
+        let layers = blocks - draft_blocks;
+        let kinds = if hybrid { kinds(&keys, layers)? } else { vec![LayerKind::Attention; layers] };
+        let delta_net = match kinds.contains(&LayerKind::DeltaNet) {
+            true => Some(delta_net(&keys)?),
+            false => None,
+        };
         let trained = keys.count("context_length", 1 << 24)?;
         let (rope, context) = rope(&keys, head, pairs, trained, options)?;
         Ok(Config {
-            layers: keys.count("block_count", 1 << 10)?,
+            layers,
+            kinds,
+            draft_blocks,
             vocab: vocab(gguf)?,
             epsilon: gguf.metadata.f32(&keys.name("attention.layer_norm_rms_epsilon"))?,
             architecture: architecture.clone(),
@@ -162,9 +254,61 @@ impl Config {
             context,
             rope,
             experts,
+            gated_attention: hybrid,
+            delta_net,
         })
     }
+
+    /// Layers that cache keys and values.
+    pub fn attention_layers(&self) -> usize {
+        self.kinds.iter().filter(|&&kind| kind == LayerKind::Attention).count()
+    }
 }
+
+/// Most blocks a file may have.
+const LAYERS_MAX: usize = 1 << 10;
+
+/// Which layers attend: those an array marks as not recurrent, else every so many.
+fn kinds(keys: &Keys<'_>, layers: usize) -> Result<Vec<LayerKind>, ConfigError> {
+    let kind = |recurrent: bool| if recurrent { LayerKind::DeltaNet } else { LayerKind::Attention };
+    let key = "attention.recurrent_layers";
+    let marked: Option<Vec<bool>> = match keys.metadata.optional::<&Array>(&keys.name(key))? {
+        Some(Array::Bool(marks)) => Some(marks.clone()),
+        Some(Array::I32(marks)) => Some(marks.iter().map(|&mark| mark != 0).collect()),
+        Some(Array::U32(marks)) => Some(marks.iter().map(|&mark| mark != 0).collect()),
+        Some(_) => return Err(keys.refuse(key, "another kind of list", "it must hold a flag for each layer")),
+        None => None,
+    };
+    if let Some(marks) = marked {
+        keys.rule(key, marks.len(), marks.len() >= layers, "it must hold a flag for each layer")?;
+        return Ok(marks.into_iter().take(layers).map(kind).collect());
+    }
+    let interval = keys.optional_count("full_attention_interval", LAYERS_MAX)?.unwrap_or(4);
+    Ok((1..=layers).map(|number| kind(!number.is_multiple_of(interval))).collect())
+}
+
+fn delta_net(keys: &Keys<'_>) -> Result<DeltaNetConfig, ConfigError> {
+    let head = keys.count("ssm.state_size", 256)?;
+    let rule = "heads of 16 to 256 elements in steps of 16 are supported";
+    keys.rule("ssm.state_size", head, head.is_multiple_of(16) && (16..=256).contains(&head), rule)?;
+    let key_heads = keys.count("ssm.group_count", 1 << 10)?;
+    let value_heads = keys.count("ssm.time_step_rank", 1 << 10)?;
+    let rule = "the key heads (`ssm.group_count`) must divide it";
+    keys.rule("ssm.time_step_rank", value_heads, value_heads.is_multiple_of(key_heads), rule)?;
+    let inner = keys.count("ssm.inner_size", 1 << 18)?;
+    let rule = "it must be `ssm.time_step_rank` heads of `ssm.state_size` elements";
+    keys.rule("ssm.inner_size", inner, inner == value_heads * head, rule)?;
+    let taps = keys.count("ssm.conv_kernel", TAPS_MAX)?;
+    keys.rule("ssm.conv_kernel", taps, taps >= 2, "a convolution sees 2 to 8 rows")?;
+    let order = match keys.architecture {
+        "qwen3next" => HeadOrder::Grouped,
+        _ => HeadOrder::Tiled,
+    };
+    Ok(DeltaNetConfig { key_heads, value_heads, head, taps, order, gate: OutputGate::Silu })
+}
+
+/// Most rows a convolution sees.
+pub const TAPS_MAX: usize = 8;
 
 pub(crate) fn vocab(gguf: &Gguf) -> Result<usize, ConfigError> {
     let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.dims.get(1)).copied().unwrap_or(0);
@@ -225,6 +369,17 @@ impl Keys<'_> {
             // Let the metadata reader word the complaint about the missing key.
             None => Ok(self.metadata.u64(&self.name(key))? as usize),
         }
+    }
+
+    /// A count that may be missing or zero.
+    pub(crate) fn whole(&self, key: &str, max: usize) -> Result<usize, ConfigError> {
+        let value = self.metadata.optional::<u64>(&self.name(key))?.unwrap_or(0);
+        self.rule(key, value, value <= max as u64, "it is outside any sensible range")?;
+        Ok(value as usize)
+    }
+
+    fn refuse(&self, key: &str, value: &str, rule: &'static str) -> ConfigError {
+        ConfigError::Value { key: self.name(key), value: value.to_owned(), rule }
     }
 
     pub(crate) fn rule(

@@ -18,8 +18,8 @@ mod rope;
 mod weights;
 
 pub use self::cuda::{CudaModel, CudaOptions};
-pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, Want};
-pub use config::{Config, ConfigOptions};
+pub use backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, NOT_A_NUMBER, StateInfo, StateSave, StateUse, Want};
+pub use config::{Config, ConfigOptions, LayerKind};
 pub use cpu::{CpuModel, CpuOptions};
 pub use encoder::{Encoder, EncoderConfig, Pooling};
 pub use kernels::shortlist;

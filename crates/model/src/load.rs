@@ -4,14 +4,18 @@
 //! the page cache, by copying. Files are read, not mapped: a file that shrinks gives an error and not a signal, and the
 //! cached pages do not count as this process's memory.
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, LayerKind};
 use crate::gguf::{Gguf, GgufError, TensorInfo};
-use crate::weights::{Expert, FeedForward, Layer, Projection, Weights};
+use crate::weights::{Layer, Mixer, Weights};
 use kernels::{Format, Layout, Matrix, Region, Shape, TILE, blocks::dequantize_row};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+
+mod parts;
+
+use parts::Part;
 
 /// Why a file could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,9 @@ pub enum LoadError {
         /// Shape that was expected.
         expected: Vec<u64>,
     },
+    /// What a device cannot run yet.
+    #[error("{0}; run it on the CPU with `--device cpu`")]
+    NotOnCard(&'static str),
     /// The card cannot take the model.
     #[error(transparent)]
     Card(#[from] ::cuda::Error),
@@ -63,6 +70,8 @@ pub struct Loader<'a> {
 pub(crate) struct Wanted {
     pub source: u64,
     pub shape: Shape,
+    /// What its results are multiplied with.
+    pub scale: f32,
 }
 
 /// A run of whole tiles of one matrix, to be read from `source` and packed into `out`.
@@ -95,48 +104,25 @@ impl<'a> Loader<'a> {
 
 impl Loader<'_> {
     fn layer(&self, config: &Config, i: usize) -> Result<Layer, LoadError> {
-        let name = |part: &str| format!("blk.{i}.{part}");
-        let (width, q, kv) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
-        let mut wanted = vec![
-            self.wanted(&name("attn_q.weight"), q, width)?,
-            self.wanted(&name("attn_k.weight"), kv, width)?,
-            self.wanted(&name("attn_v.weight"), kv, width)?,
-            self.wanted(&name("attn_output.weight"), width, q)?,
-        ];
-        let ff = config.feed_forward;
-        match config.experts {
-            None => wanted.extend([
-                self.wanted(&name("ffn_gate.weight"), ff, width)?,
-                self.wanted(&name("ffn_up.weight"), ff, width)?,
-                self.wanted(&name("ffn_down.weight"), width, ff)?,
-            ]),
-            Some(experts) => {
-                wanted.push(self.wanted(&name("ffn_gate_inp.weight"), experts.count, width)?);
-                let gate = self.stacked(&name("ffn_gate_exps.weight"), experts.count, ff, width)?;
-                let up = self.stacked(&name("ffn_up_exps.weight"), experts.count, ff, width)?;
-                let down = self.stacked(&name("ffn_down_exps.weight"), experts.count, width, ff)?;
-                wanted.extend(gate.into_iter().zip(up).zip(down).flat_map(|((gate, up), down)| [gate, up, down]));
-            }
-        }
+        let part = Part { loader: self, config, block: i };
+        let delta = config.delta_net.filter(|_| config.kinds[i] == LayerKind::DeltaNet);
+        let mut wanted = match delta {
+            Some(delta) => part.delta_net_wanted(delta)?,
+            None => part.attention_wanted()?,
+        };
+        wanted.extend(part.feed_forward_wanted()?);
+        // All of a layer stands together, in the order it is read.
         let mut matrices = self.group(&wanted)?.into_iter();
         let mut next = || matrices.next().expect("a group returns what was wanted, in order");
-        let bias = |part: &str, length| self.optional_vector(&name(part), length);
+        let after = if config.delta_net.is_some() { "post_attention_norm.weight" } else { "ffn_norm.weight" };
         Ok(Layer {
-            attention_norm: self.vector(&name("attn_norm.weight"), width)?,
-            q: Projection { matrix: next(), bias: bias("attn_q.bias", q)? },
-            k: Projection { matrix: next(), bias: bias("attn_k.bias", kv)? },
-            v: Projection { matrix: next(), bias: bias("attn_v.bias", kv)? },
-            q_norm: self.optional_vector(&name("attn_q_norm.weight"), config.head)?,
-            k_norm: self.optional_vector(&name("attn_k_norm.weight"), config.head)?,
-            attention_output: Projection { matrix: next(), bias: bias("attn_output.bias", width)? },
-            feed_forward_norm: self.vector(&name("ffn_norm.weight"), width)?,
-            feed_forward: match config.experts {
-                None => FeedForward::Dense(Expert { gate: next(), up: next(), down: next() }),
-                Some(experts) => FeedForward::Experts {
-                    router: next(),
-                    experts: (0..experts.count).map(|_| Expert { gate: next(), up: next(), down: next() }).collect(),
-                },
+            norm: part.vector("attn_norm.weight", config.embedding)?,
+            mixer: match delta {
+                Some(delta) => Mixer::DeltaNet(part.delta_net(delta, &mut next)?),
+                None => Mixer::Attention(part.attention(&mut next)?),
             },
+            feed_forward_norm: part.vector(after, config.embedding)?,
+            feed_forward: part.feed_forward(&mut next)?,
         })
     }
 
@@ -155,7 +141,17 @@ impl Loader<'_> {
 
     pub(crate) fn wanted(&self, name: &str, rows: usize, columns: usize) -> Result<Wanted, LoadError> {
         let tensor = self.tensor(name, &[columns, rows])?;
-        Ok(Wanted { source: tensor.offset, shape: Shape { format: tensor.kind, rows, columns } })
+        let scale = self.scales(name, 1)?[0];
+        Ok(Wanted { source: tensor.offset, shape: Shape { format: tensor.kind, rows, columns }, scale })
+    }
+
+    /// What the results of a tensor's `count` matrices are multiplied with; some files of four-bit floats have that.
+    fn scales(&self, name: &str, count: usize) -> Result<Vec<f32>, LoadError> {
+        let scales = name.strip_suffix(".weight").map(|stem| format!("{stem}.scale"));
+        match scales.filter(|name| self.gguf.tensor(name).is_some()) {
+            Some(name) => self.vector(&name, count),
+            None => Ok(vec![1.0; count]),
+        }
     }
 
     /// The matrices of a tensor that holds one for each expert.
@@ -169,7 +165,8 @@ impl Loader<'_> {
         let tensor = self.tensor(name, &[columns, rows, count])?;
         let shape = Shape { format: tensor.kind, rows, columns };
         let bytes = (rows * shape.format.row_bytes(columns)) as u64;
-        Ok((0..count as u64).map(|i| Wanted { source: tensor.offset + i * bytes, shape }).collect())
+        let scales = self.scales(name, count)?.into_iter().enumerate();
+        Ok(scales.map(|(i, scale)| Wanted { source: tensor.offset + i as u64 * bytes, shape, scale }).collect())
     }
 
     /// Loads matrices into one region, in the order given.
@@ -189,7 +186,8 @@ impl Loader<'_> {
         }
         self.read_and_pack(pieces)?;
         let region = Arc::new(region);
-        let matrix = |(w, offset): (&Wanted, usize)| Matrix::new(region.clone(), offset, w.shape, self.layout);
+        let matrix =
+            |(w, offset): (&Wanted, usize)| Matrix::new(region.clone(), offset, w.shape, self.layout).scaled(w.scale);
         Ok(wanted.iter().zip(offsets).map(matrix).collect())
     }
 

@@ -147,7 +147,7 @@ fn read_from(model: &mut dyn Backend, tokens: &[u32], mut start: usize, pieces: 
     let (mut all, mut logits) = (Vec::new(), Vec::new());
     for piece in pieces.iter().cycle() {
         let end = (start + piece).min(tokens.len());
-        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All };
+        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All, state: None };
         model.forward(&[chunk], &mut logits).unwrap();
         all.extend_from_slice(&logits);
         start = end;
@@ -325,26 +325,27 @@ fn sequences_together_give_what_they_give_alone() {
     let mut logits = Vec::new();
     let mut alone = Vec::new();
     for (blocks, length) in [(&first, 40), (&second, 61)] {
-        let chunk = Chunk { tokens: &prompt[..length], start: 0, blocks, want: Want::Nothing };
+        let chunk = Chunk { tokens: &prompt[..length], start: 0, blocks, want: Want::Nothing, state: None };
         card.forward(&[chunk], &mut logits).unwrap();
-        let chunk = Chunk { tokens: &prompt[length..length + 1], start: length, blocks, want: Want::Last };
+        let chunk = Chunk { tokens: &prompt[length..length + 1], start: length, blocks, want: Want::Last, state: None };
         card.forward(&[chunk], &mut logits).unwrap();
         alone.extend_from_slice(&logits);
     }
     let batch = [
-        Chunk { tokens: &prompt[40..41], start: 40, blocks: &first, want: Want::Last },
-        Chunk { tokens: &prompt[61..62], start: 61, blocks: &second, want: Want::Last },
+        Chunk { tokens: &prompt[40..41], start: 40, blocks: &first, want: Want::Last, state: None },
+        Chunk { tokens: &prompt[61..62], start: 61, blocks: &second, want: Want::Last, state: None },
     ];
     card.forward(&batch, &mut logits).unwrap();
     assert!(logits == alone, "a row depends on its neighbour");
     // Beside a prompt that is read at once, and beside so many others that one step does not hold them.
     let long = tokens(100);
     let table: Vec<u32> = (40..44).collect();
-    let reading = Chunk { tokens: &long, start: 0, blocks: &table, want: Want::Last };
+    let reading = Chunk { tokens: &long, start: 0, blocks: &table, want: Want::Last, state: None };
     card.forward(&[batch[0], reading, batch[1]], &mut logits).unwrap();
     assert!(logits[..VOCAB] == alone[..VOCAB] && logits[2 * VOCAB..] == alone[VOCAB..], "a row depends on a prompt");
     let others: Vec<[u32; 1]> = (50..90).map(|block| [block]).collect();
-    let crowd = others.iter().map(|blocks| Chunk { tokens: &prompt[..1], start: 0, blocks, want: Want::Last });
+    let crowd =
+        others.iter().map(|blocks| Chunk { tokens: &prompt[..1], start: 0, blocks, want: Want::Last, state: None });
     let crowd: Vec<Chunk<'_>> = batch.into_iter().chain(crowd).collect();
     let mut picks = Vec::new();
     assert!(card.pick(&crowd, &mut picks).unwrap() && picks.len() == 42);
@@ -369,7 +370,7 @@ fn picks_ahead_are_the_best_of_the_logits() {
     for start in 0..100 {
         // The table grows as an engine's does: a block when it is needed.
         let blocks = &blocks[..start / BLOCK + 1];
-        let chunk = Chunk { tokens: &sequence[start..], start, blocks, want: Want::Last };
+        let chunk = Chunk { tokens: &sequence[start..], start, blocks, want: Want::Last, state: None };
         card.forward(&[chunk], &mut logits).unwrap();
         sequence.push(best(&logits));
     }
@@ -377,12 +378,12 @@ fn picks_ahead_are_the_best_of_the_logits() {
     let mut picks = Vec::new();
     for start in 0..100 {
         let blocks = &blocks[..start / BLOCK + 1];
-        let chunk = Chunk { tokens: &picked[start..], start, blocks, want: Want::Last };
+        let chunk = Chunk { tokens: &picked[start..], start, blocks, want: Want::Last, state: None };
         assert!(card.pick(&[chunk], &mut picks).unwrap());
         picked.push(picks[0]);
         if start % 13 == 5 {
             // Another sequence in between: what was computed ahead is not this.
-            let other = Chunk { tokens: &[7, 8], start: 0, blocks: &[20], want: Want::All };
+            let other = Chunk { tokens: &[7, 8], start: 0, blocks: &[20], want: Want::All, state: None };
             assert!(card.pick(&[other], &mut picks).unwrap());
             assert_eq!(picks.len(), 2);
         }
@@ -401,8 +402,8 @@ fn picks_after_a_prompt_are_the_best_of_the_logits() {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         row.iter().position(|&x| x == largest).unwrap() as u32
     };
-    let of = |tokens, want| Chunk { tokens, start: 0, blocks: &[1, 2], want };
-    let other = Chunk { tokens: &[7], start: 0, blocks: &[3], want: Want::Last };
+    let of = |tokens, want| Chunk { tokens, start: 0, blocks: &[1, 2], want, state: None };
+    let other = Chunk { tokens: &[7], start: 0, blocks: &[3], want: Want::Last, state: None };
     let (short, long) = (of(&prompt[..21], Want::Last), of(&prompt, Want::Last));
     let (mut logits, mut picks) = (Vec::new(), Vec::new());
     for batch in [&[short][..], &[long], &[other, short], &[short, other]] {
@@ -428,7 +429,7 @@ fn shortlists_are_those_of_the_logits() {
     };
     let (mut logits, mut lists) = (Vec::new(), Vec::new());
     for (tokens, start) in [(&prompt[..1], 0), (&prompt[..3], 0), (&prompt[3..6], 3)] {
-        let chunk = Chunk { tokens, start, blocks: &[1, 2], want: Want::All };
+        let chunk = Chunk { tokens, start, blocks: &[1, 2], want: Want::All, state: None };
         card.forward(&[chunk], &mut logits).unwrap();
         assert!(card.shortlist(&[chunk], &vec![ask; tokens.len()], &mut mask, &mut lists).unwrap());
         for (row, (logits, list)) in logits.chunks_exact(VOCAB).zip(&lists).enumerate() {
@@ -442,7 +443,7 @@ fn shortlists_are_those_of_the_logits() {
             assert!(part[first..] == logits[first..20] && part[..first].iter().all(|x| *x == f32::NEG_INFINITY));
         }
     }
-    let all = Chunk { tokens: &prompt, start: 0, blocks: &[1, 2], want: Want::Last };
+    let all = Chunk { tokens: &prompt, start: 0, blocks: &[1, 2], want: Want::Last, state: None };
     assert!(!card.shortlist(&[all], &[ask], &mut mask, &mut lists).unwrap(), "a prompt gives logits");
 }
 
@@ -452,11 +453,11 @@ fn blocks_can_be_copied_saved_and_restored() {
     let prompt = tokens(33);
     let mut logits = Vec::new();
     let mut last = |card: &mut CudaModel, block: u32| {
-        let chunk = Chunk { tokens: &prompt[32..], start: 32, blocks: &[block, 6], want: Want::Last };
+        let chunk = Chunk { tokens: &prompt[32..], start: 32, blocks: &[block, 6], want: Want::Last, state: None };
         card.forward(&[chunk], &mut logits).unwrap();
         logits.clone()
     };
-    let whole = Chunk { tokens: &prompt[..32], start: 0, blocks: &[3], want: Want::Nothing };
+    let whole = Chunk { tokens: &prompt[..32], start: 0, blocks: &[3], want: Want::Nothing, state: None };
     card.forward(&[whole], &mut Vec::new()).unwrap();
     let expected = last(&mut card, 3);
     card.copy_block(3, 4).unwrap();
@@ -476,10 +477,10 @@ fn a_bad_batch_is_refused_and_the_next_one_runs() {
     for (tokens, start, blocks) in
         [(&[VOCAB as u32][..], 0, &[0][..]), (&[1], 32, &[0]), (&[1], 0, &[99_999]), (&[], 0, &[0])]
     {
-        let chunk = Chunk { tokens, start, blocks, want: Want::Last };
+        let chunk = Chunk { tokens, start, blocks, want: Want::Last, state: None };
         assert!(card.forward(&[chunk], &mut logits).is_err(), "{chunk:?}");
     }
-    let chunk = Chunk { tokens: &[1], start: 0, blocks: &[0], want: Want::Last };
+    let chunk = Chunk { tokens: &[1], start: 0, blocks: &[0], want: Want::Last, state: None };
     card.forward(&[chunk], &mut logits).unwrap();
     assert_eq!(logits.len(), VOCAB);
 }

@@ -4,11 +4,11 @@
 
 use kernels::cases::normalised_error;
 use kernels::{Format, Kernels, KvType, Precision};
-use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, Want};
+use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, StateSave, StateUse, Want};
 use std::path::PathBuf;
 use testkit::models::{CONTEXT, Tiny, VOCAB};
 
-const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "qwen3moe"];
+const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next"];
 
 fn write(tiny: &Tiny, folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("tiny.gguf");
@@ -29,13 +29,19 @@ fn tokens(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| (i * 37 + 11) % VOCAB as u32).collect()
 }
 
+/// The use of a state slot by a chunk without drafts, where the model has recurrent state.
+fn slot(model: &CpuModel, slot: u32) -> Option<StateUse<'static>> {
+    model.info().states.map(|_| StateUse { slot, drafted: 0, saves: &[] })
+}
+
 /// Logits of all rows of a prompt, read in pieces of the given sizes.
 fn read(model: &mut CpuModel, tokens: &[u32], pieces: &[usize]) -> Vec<f32> {
+    let state = slot(model, 0);
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().collect();
     let (mut all, mut logits, mut start) = (Vec::new(), Vec::new(), 0);
     for piece in pieces.iter().cycle() {
         let end = (start + piece).min(tokens.len());
-        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All };
+        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All, state };
         model.forward(&[chunk], &mut logits).unwrap();
         all.extend_from_slice(&logits);
         start = end;
@@ -82,16 +88,20 @@ fn cutting_a_prompt_changes_no_bit() {
 
 #[test]
 fn sequences_together_equal_sequences_alone() {
-    let tiny = Tiny { architecture: "qwen3moe", format: Format::Q5_0, ..Tiny::default() };
-    let mut model = load(&tiny, options(Kernels::best().unwrap()));
-    let prompts = [tokens(70), tokens(5), tokens(33).into_iter().rev().collect()];
-    let alone: Vec<Vec<f32>> = prompts.iter().map(|prompt| read(&mut model, prompt, &[prompt.len()])).collect();
-    let tables: [Vec<u32>; 3] = [vec![7, 3, 9], vec![1], vec![4, 0]];
-    let chunk = |i: usize| Chunk { tokens: &prompts[i], start: 0, blocks: &tables[i], want: Want::Last };
-    let mut logits = Vec::new();
-    model.forward(&[chunk(0), chunk(1), chunk(2)], &mut logits).unwrap();
-    for (together, alone) in logits.chunks_exact(VOCAB).zip(&alone) {
-        assert!(together == &alone[alone.len() - VOCAB..]);
+    for architecture in ["qwen3moe", "qwen35moe", "qwen3next"] {
+        let tiny = Tiny { architecture, format: Format::Q5_0, ..Tiny::default() };
+        let mut model = load(&tiny, options(Kernels::best().unwrap()));
+        let prompts = [tokens(70), tokens(5), tokens(33).into_iter().rev().collect()];
+        let alone: Vec<Vec<f32>> = prompts.iter().map(|prompt| read(&mut model, prompt, &[prompt.len()])).collect();
+        let tables: [Vec<u32>; 3] = [vec![7, 3, 9], vec![1], vec![4, 0]];
+        let states = [3, 1, 2].map(|number| slot(&model, number));
+        let chunk =
+            |i: usize| Chunk { tokens: &prompts[i], start: 0, blocks: &tables[i], want: Want::Last, state: states[i] };
+        let mut logits = Vec::new();
+        model.forward(&[chunk(0), chunk(1), chunk(2)], &mut logits).unwrap();
+        for (together, alone) in logits.chunks_exact(VOCAB).zip(&alone) {
+            assert!(together == &alone[alone.len() - VOCAB..], "{architecture}");
+        }
     }
 }
 
@@ -102,7 +112,7 @@ fn blocks_can_be_copied_saved_and_restored() {
     let tokens = tokens(20);
     let mut logits = Vec::new();
     let mut step = |model: &mut CpuModel, tokens: &[u32], start, block: u32| {
-        let chunk = Chunk { tokens, start, blocks: &[block], want: Want::Last };
+        let chunk = Chunk { tokens, start, blocks: &[block], want: Want::Last, state: None };
         model.forward(&[chunk], &mut logits).unwrap();
         logits.clone()
     };
@@ -120,12 +130,121 @@ fn blocks_can_be_copied_saved_and_restored() {
     assert!(model.copy_block(5, 1 << 20).is_err());
 }
 
+const RECURRENT: [&str; 3] = ["qwen35", "qwen35moe", "qwen3next"];
+
+#[test]
+fn drafts_rejected_at_every_position_change_no_bit() {
+    for (architecture, kernels) in
+        RECURRENT.into_iter().flat_map(|a| Kernels::available().into_iter().map(move |k| (a, k)))
+    {
+        let tiny = Tiny { architecture, format: Format::Q8_0, ..Tiny::default() };
+        let mut model = load(&tiny, options(kernels));
+        let tokens = tokens(60);
+        let plain = read(&mut model, &tokens, &[1]);
+        let blocks = [0, 1];
+        let mut logits = Vec::new();
+        let (mut at, mut turn) = (0, 0);
+        while at < tokens.len() {
+            // Drafts of every length; each is right up to every position in turn.
+            let drafted = (turn % 7).min(tokens.len() - at - 1);
+            let right = if drafted == 0 { 0 } else { turn / 7 % (drafted + 1) };
+            let mut chunk_tokens = tokens[at..=at + drafted].to_vec();
+            chunk_tokens[1 + right..].iter_mut().for_each(|token| *token = (*token + 1) % VOCAB as u32);
+            let state = Some(StateUse { slot: 5, drafted, saves: &[] });
+            let chunk = Chunk { tokens: &chunk_tokens, start: at, blocks: &blocks, want: Want::All, state };
+            model.forward(&[chunk], &mut logits).unwrap();
+            let (got, want) = (&logits[..(right + 1) * VOCAB], &plain[at * VOCAB..(at + right + 1) * VOCAB]);
+            assert!(got == want, "{architecture} on {}: {right} of {drafted} at {at}", kernels.name);
+            (at, turn) = (at + right + 1, turn + 1);
+        }
+    }
+}
+
+#[test]
+fn states_can_be_saved_inside_a_step_copied_and_restored() {
+    for architecture in RECURRENT {
+        let tiny = Tiny { architecture, format: Format::Q4_K, ..Tiny::default() };
+        let mut model = load(&tiny, options(Kernels::best().unwrap()));
+        let tokens = tokens(90);
+        let plain = read(&mut model, &tokens, &[90]);
+        let (blocks, mut logits, mut bytes) = ([2, 1, 0], Vec::new(), Vec::new());
+        let mut step = |model: &mut CpuModel, range: std::ops::Range<usize>, state: StateUse<'_>| {
+            let (start, want) = (range.start, Want::All);
+            let chunk = Chunk { tokens: &tokens[range], start, blocks: &blocks, want, state: Some(state) };
+            model.forward(&[chunk], &mut logits).unwrap();
+            logits.clone()
+        };
+        let of = |slot| StateUse { slot, drafted: 0, saves: &[] };
+        let saves = [(1, 5), (2, 6), (3, 7), (32, 8), (50, 9)].map(|(after, slot)| StateSave { after, slot });
+        step(&mut model, 0..60, StateUse { saves: &saves, drafted: 10, ..of(1) });
+        for StateSave { after, slot } in saves {
+            // In another order than they were computed: a save depends on nothing that came after it.
+            model.copy_state(slot, 2, after).unwrap();
+            assert!(step(&mut model, after..90, of(2)) == plain[after * VOCAB..], "{architecture} from {after}");
+        }
+        // The ten drafted rows are in the log of slot 1 still.
+        assert!(model.export_state(1, 57, &mut bytes).is_err(), "a draft is no state");
+        for position in [60, 57, 50] {
+            model.copy_state(1, 3, position).unwrap();
+            model.export_state(3, position, &mut bytes).unwrap();
+            assert_eq!(bytes.len(), model.info().states.unwrap().bytes);
+            model.import_state(4, position, &bytes).unwrap();
+            for slot in [3, 4] {
+                assert!(step(&mut model, position..90, of(slot)) == plain[position * VOCAB..], "{architecture}");
+            }
+        }
+        model.copy_state(1, 1, 53).unwrap();
+        for (from, to, position) in [(1, 2, 52), (1, 2, 54), (1, 9999, 53), (9999, 1, 53)] {
+            assert!(model.copy_state(from, to, position).is_err(), "{from} to {to} at {position}");
+        }
+        assert!(step(&mut model, 53..90, of(1)) == plain[53 * VOCAB..], "{architecture}");
+        assert!(model.import_state(4, 53, &bytes[1..]).is_err());
+    }
+}
+
+#[test]
+fn bad_uses_of_state_are_refused() {
+    let mut plain = load(&Tiny::default(), options(Kernels::best().unwrap()));
+    let tiny = Tiny { architecture: "qwen35", ..Tiny::default() };
+    let mut model = load(&tiny, options(Kernels::best().unwrap()));
+    let slots = model.info().states.unwrap().slots as u32;
+    let of = |slot| Some(StateUse { slot, drafted: 0, saves: &[] });
+    let chunk = |start, block: &'static [u32], state| Chunk {
+        tokens: &[1, 2, 3],
+        start,
+        blocks: block,
+        want: Want::Last,
+        state,
+    };
+    let mut logits = Vec::new();
+    assert!(plain.forward(&[chunk(0, &[0], of(0))], &mut logits).is_err(), "a slot without state");
+    assert!(plain.copy_state(0, 1, 0).is_err());
+    model.forward(&[chunk(0, &[0], of(0))], &mut logits).unwrap();
+    let save = |after, slot| Box::leak(Box::new([StateSave { after, slot }]));
+    for (state, start, what) in [
+        (None, 0, "no slot"),
+        (of(slots), 0, "no such slot"),
+        (of(0), 2, "before what the slot holds"),
+        (of(0), 4, "after it"),
+        (of(1), 3, "another slot"),
+        (Some(StateUse { slot: 0, drafted: 3, saves: &[] }), 3, "all drafted"),
+        (Some(StateUse { slot: 0, drafted: 0, saves: save(4, 1) }), 3, "a save after the end"),
+        (Some(StateUse { slot: 0, drafted: 2, saves: save(2, 1) }), 3, "a save of a drafted row"),
+        (Some(StateUse { slot: 0, drafted: 0, saves: save(1, 0) }), 3, "a save onto itself"),
+    ] {
+        assert!(model.forward(&[chunk(start, &[0], state)], &mut logits).is_err(), "{what}");
+    }
+    let twice = [chunk(0, &[1], of(2)), chunk(0, &[2], of(2))];
+    assert!(model.forward(&twice, &mut logits).is_err(), "a slot twice");
+    model.forward(&[chunk(3, &[0], of(0))], &mut logits).unwrap();
+}
+
 #[test]
 fn bad_batches_are_refused() {
     let mut model = load(&Tiny::default(), options(Kernels::best().unwrap()));
     let many = vec![1; 300];
     let blocks: Vec<u32> = (0..20).collect();
-    let chunk = |tokens, start, blocks| Chunk { tokens, start, blocks, want: Want::Last };
+    let chunk = |tokens, start, blocks| Chunk { tokens, start, blocks, want: Want::Last, state: None };
     for (bad, what) in [
         (chunk(&[][..], 0, &blocks[..]), "no tokens"),
         (chunk(&many, 0, &blocks), "too many rows"),

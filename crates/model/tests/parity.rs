@@ -56,7 +56,7 @@ impl Model {
         for (i, part) in tokens.chunks(rows).enumerate() {
             let start = i * rows;
             let want = if start + part.len() > first { Want::All } else { Want::Nothing };
-            let chunk = Chunk { tokens: part, start, blocks: &self.blocks, want };
+            let chunk = Chunk { tokens: part, start, blocks: &self.blocks, want, state: None };
             self.model.forward(&[chunk], &mut self.logits).unwrap();
             for (row, logits) in self.logits.chunks_exact(vocab).enumerate() {
                 each(start + row, logits);

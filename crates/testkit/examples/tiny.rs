@@ -1,7 +1,7 @@
 //! Writes the tiny models to a folder, for a look at them with other tools: `cargo run -p testkit --example tiny -- DIR`.
 
 use kernels::Format;
-use testkit::models::Tiny;
+use testkit::models::{Tiny, hybrids};
 
 fn main() -> std::io::Result<()> {
     let folder = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".into()));
@@ -10,6 +10,9 @@ fn main() -> std::io::Result<()> {
             let tiny = Tiny { architecture, scaling, ..Tiny::default() };
             tiny.writer().write(&folder.join(format!("{architecture}-{name}.gguf")))?;
         }
+    }
+    for (name, tiny) in hybrids() {
+        tiny.writer().write(&folder.join(format!("hybrid-{name}.gguf")))?;
     }
     for format in Format::ALL {
         let tiny = Tiny { format, ..Tiny::default() };

@@ -3,12 +3,12 @@
 use crate::gguf::GgufWriter;
 use kernels::cases::{Random, random_weights};
 use kernels::{Format, Shape};
-use model::gguf::Value;
+use model::gguf::{Array, Value};
 
 /// What a tiny model is like. The default is a two-layer llama of F32 weights.
 #[derive(Clone, Debug)]
 pub struct Tiny {
-    /// `llama`, `qwen2`, `qwen3` or `qwen3moe`.
+    /// `llama`, `qwen2`, `qwen3`, `qwen3moe`, `qwen35`, `qwen35moe` or `qwen3next`.
     pub architecture: &'static str,
     /// Format of all matrices.
     pub format: Format,
@@ -18,8 +18,31 @@ pub struct Tiny {
     pub feed_forward: usize,
     /// `rope.scaling.type` and its factor.
     pub scaling: Option<(&'static str, f32)>,
+    /// What only the models with recurrent layers have.
+    pub hybrid: Hybrid,
     /// Seed of the weights.
     pub seed: u64,
+}
+
+/// What `qwen35`, `qwen35moe` and `qwen3next` models have. The default has four layers, of which the last attends.
+#[derive(Clone, Copy, Debug)]
+pub struct Hybrid {
+    /// Heads of keys in recurrent layers.
+    pub key_heads: usize,
+    /// Heads of values, a multiple of those.
+    pub value_heads: usize,
+    /// Whether gates and ups of experts stand in one tensor.
+    pub fused_experts: bool,
+    /// Whether matrices come with a scale.
+    pub scales: bool,
+    /// Layers.
+    pub layers: usize,
+}
+
+impl Default for Hybrid {
+    fn default() -> Hybrid {
+        Hybrid { key_heads: 4, value_heads: 8, fused_experts: false, scales: false, layers: 4 }
+    }
 }
 
 /// Sizes shared by all tiny models; widths are whole super-blocks.
@@ -30,6 +53,10 @@ const HEAD: usize = 64;
 const FEED_FORWARD: usize = 512;
 const LAYERS: usize = 2;
 const EXPERTS: usize = 4;
+/// Elements of a head of a recurrent layer.
+const STATE: usize = 32;
+/// Rows that its convolution sees.
+const TAPS: usize = 4;
 /// Number of token ids of a tiny model.
 pub const VOCAB: usize = 328;
 /// Context length of a tiny model.
@@ -43,19 +70,33 @@ impl Default for Tiny {
             tables: None,
             feed_forward: FEED_FORWARD,
             scaling: None,
+            hybrid: Hybrid::default(),
             seed: 1,
         }
     }
 }
 
 impl Tiny {
+    /// Whether some layers carry a recurrent state.
+    pub fn is_hybrid(&self) -> bool {
+        matches!(self.architecture, "qwen35" | "qwen35moe" | "qwen3next")
+    }
+
+    fn has_experts(&self) -> bool {
+        matches!(self.architecture, "qwen3moe" | "qwen35moe" | "qwen3next")
+    }
+
+    fn layers(&self) -> usize {
+        if self.is_hybrid() { self.hybrid.layers } else { LAYERS }
+    }
+
     /// The file, ready to be written.
     pub fn writer(&self) -> GgufWriter {
         let key = |name: &str| format!("{}.{name}", self.architecture);
         let count = |n: usize| Value::U32(n as u32);
         let mut w = GgufWriter::new()
             .text("general.architecture", self.architecture)
-            .meta(key("block_count"), count(LAYERS))
+            .meta(key("block_count"), count(self.layers()))
             .meta(key("embedding_length"), count(WIDTH))
             .meta(key("attention.head_count"), count(HEADS))
             .meta(key("attention.head_count_kv"), count(KV_HEADS))
@@ -78,10 +119,24 @@ impl Tiny {
         if self.architecture != "qwen2" {
             tensors.stacked("output.weight", 1, VOCAB, WIDTH, tables);
         }
-        for i in 0..LAYERS {
-            self.layer(&mut tensors, &|part: &str| format!("blk.{i}.{part}"));
+        for i in 0..self.layers() {
+            let name = |part: &str| format!("blk.{i}.{part}");
+            if self.is_hybrid() { self.hybrid_layer(&mut tensors, i, &name) } else { self.layer(&mut tensors, &name) }
         }
-        if self.architecture == "qwen3moe" {
+        if self.is_hybrid() {
+            let Hybrid { key_heads, value_heads, .. } = self.hybrid;
+            let w = tensors.writer.meta(key("rope.dimension_count"), count(HEAD / 4));
+            let sections = Value::Array(Array::I32(vec![3, 3, 2, 0]));
+            let w = w.meta(key("rope.dimension_sections"), sections).meta(key("ssm.conv_kernel"), count(TAPS));
+            let w = w.meta(key("ssm.state_size"), count(STATE)).meta(key("ssm.group_count"), count(key_heads));
+            let w = w.meta(key("ssm.time_step_rank"), count(value_heads));
+            tensors.writer = w.meta(key("ssm.inner_size"), count(value_heads * STATE));
+            if self.has_experts() {
+                let width = key("expert_shared_feed_forward_length");
+                tensors.writer = tensors.writer.meta(width, count(self.feed_forward));
+            }
+        }
+        if self.has_experts() {
             let w = tensors.writer.meta(key("expert_count"), count(EXPERTS));
             tensors.writer = w.meta(key("expert_used_count"), count(2));
             let w = tensors.writer.meta(key("expert_feed_forward_length"), count(self.feed_forward));
@@ -122,6 +177,82 @@ impl Tiny {
     }
 }
 
+/// Models with recurrent layers in several shapes, with names.
+pub fn hybrids() -> Vec<(&'static str, Tiny)> {
+    let of = |architecture, hybrid| Tiny { architecture, hybrid, feed_forward: WIDTH, ..Tiny::default() };
+    let default = Hybrid::default();
+    vec![
+        ("qwen35", of("qwen35", default)),
+        ("qwen35-one-head-each", of("qwen35", Hybrid { key_heads: 4, value_heads: 4, ..default })),
+        ("qwen35-three-heads-each", of("qwen35", Hybrid { key_heads: 2, value_heads: 6, layers: 5, ..default })),
+        ("qwen35-scales", of("qwen35", Hybrid { scales: true, ..default })),
+        ("qwen35moe", of("qwen35moe", default)),
+        ("qwen35moe-fused", of("qwen35moe", Hybrid { fused_experts: true, ..default })),
+        ("qwen35moe-scales", of("qwen35moe", Hybrid { scales: true, ..default })),
+        ("qwen3next", of("qwen3next", default)),
+        ("qwen3next-one-head-each", of("qwen3next", Hybrid { key_heads: 2, value_heads: 2, ..default })),
+    ]
+}
+
+impl Tiny {
+    fn hybrid_layer(&self, t: &mut Tensors, i: usize, name: &dyn Fn(&str) -> String) {
+        let Hybrid { key_heads, value_heads, .. } = self.hybrid;
+        let (keys, values) = (key_heads * STATE, value_heads * STATE);
+        t.norm(&name("attn_norm.weight"), WIDTH);
+        if (i + 1).is_multiple_of(4) {
+            t.matrix(&name("attn_q.weight"), 2 * HEADS * HEAD, WIDTH);
+            t.matrix(&name("attn_k.weight"), KV_HEADS * HEAD, WIDTH);
+            t.matrix(&name("attn_v.weight"), KV_HEADS * HEAD, WIDTH);
+            t.matrix(&name("attn_output.weight"), WIDTH, HEADS * HEAD);
+            t.norm(&name("attn_q_norm.weight"), HEAD);
+            t.norm(&name("attn_k_norm.weight"), HEAD);
+        } else {
+            t.matrix(&name("attn_qkv.weight"), 2 * keys + values, WIDTH);
+            t.matrix(&name("attn_gate.weight"), values, WIDTH);
+            t.stacked(&name("ssm_conv1d.weight"), 1, 2 * keys + values, TAPS, Format::F32);
+            if self.architecture == "qwen3next" {
+                t.matrix(&name("ssm_ba.weight"), 2 * value_heads, WIDTH);
+            } else {
+                t.matrix(&name("ssm_beta.weight"), value_heads, WIDTH);
+                t.matrix(&name("ssm_alpha.weight"), value_heads, WIDTH);
+            }
+            t.vector(&name("ssm_dt.bias"), value_heads, 0.2, 1.0);
+            t.vector(&name("ssm_a"), value_heads, -0.8, 0.6);
+            t.norm(&name("ssm_norm.weight"), STATE);
+            let whole = values.is_multiple_of(self.format.block_elements());
+            let format = if whole { self.format } else { Format::Q8_0 };
+            t.stacked(&name("ssm_out.weight"), 1, WIDTH, values, format);
+        }
+        t.norm(&name("post_attention_norm.weight"), WIDTH);
+        let ff = self.feed_forward;
+        if !self.has_experts() {
+            t.matrix(&name("ffn_gate.weight"), ff, WIDTH);
+            t.matrix(&name("ffn_up.weight"), ff, WIDTH);
+            t.matrix(&name("ffn_down.weight"), WIDTH, ff);
+            if self.hybrid.scales {
+                t.vector(&name("ffn_up.scale"), 1, 0.7, 0.1);
+                t.vector(&name("ffn_down.scale"), 1, 1.3, 0.1);
+            }
+            return;
+        }
+        t.stacked(&name("ffn_gate_inp.weight"), 1, EXPERTS, WIDTH, Format::F32);
+        if self.hybrid.fused_experts {
+            t.stacked(&name("ffn_gate_up_exps.weight"), EXPERTS, 2 * ff, WIDTH, self.format);
+        } else {
+            t.stacked(&name("ffn_gate_exps.weight"), EXPERTS, ff, WIDTH, self.format);
+            t.stacked(&name("ffn_up_exps.weight"), EXPERTS, ff, WIDTH, self.format);
+        }
+        t.stacked(&name("ffn_down_exps.weight"), EXPERTS, WIDTH, ff, self.format);
+        if self.hybrid.scales {
+            t.vector(&name("ffn_down_exps.scale"), EXPERTS, 1.0, 0.4);
+        }
+        t.vector(&name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0, 0.1);
+        t.matrix(&name("ffn_gate_shexp.weight"), ff, WIDTH);
+        t.matrix(&name("ffn_up_shexp.weight"), ff, WIDTH);
+        t.matrix(&name("ffn_down_shexp.weight"), WIDTH, ff);
+    }
+}
+
 struct Tensors {
     seed: u64,
     format: Format,
@@ -147,8 +278,13 @@ impl Tensors {
 
     /// A vector around one, as norms are.
     fn norm(&mut self, name: &str, length: usize) {
+        self.vector(name, length, 1.0, 0.3);
+    }
+
+    /// A vector of numbers at most `spread` from `middle`.
+    fn vector(&mut self, name: &str, length: usize, middle: f32, spread: f32) {
         let mut random = Random(self.seed);
-        let bytes = (0..length).flat_map(|_| (1.0 + 0.3 * random.float()).to_le_bytes()).collect();
+        let bytes = (0..length).flat_map(|_| (middle + spread * random.float()).to_le_bytes()).collect();
         self.add(name, &[length as u64], Format::F32, bytes);
     }
 }

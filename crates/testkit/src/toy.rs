@@ -102,6 +102,7 @@ impl ToyBackend {
             rows_max: options.rows_max,
             bytes_per_token: 1,
             fingerprint: options.fingerprint,
+            states: None,
         };
         Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], masked: Vec::new(), options }
     }

@@ -197,7 +197,7 @@ fn read(model: &mut dyn Backend, tokens: &[u32], start: usize, rows_max: usize) 
     let blocks: Vec<u32> = (0..(POSITIONS / BLOCK) as u32).collect();
     let (rows, mut logits) = (model.info().rows_max.min(rows_max.max(1)), Vec::new());
     for (i, piece) in tokens.chunks(rows).enumerate() {
-        let chunk = Chunk { tokens: piece, start: start + i * rows, blocks: &blocks, want: Want::Last };
+        let chunk = Chunk { tokens: piece, start: start + i * rows, blocks: &blocks, want: Want::Last, state: None };
         model.forward(&[chunk], &mut logits)?;
     }
     Ok(logits)

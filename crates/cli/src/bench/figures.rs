@@ -126,7 +126,8 @@ impl Bench {
         let mut started = Instant::now();
         for i in 0..=PICKED_TOKENS {
             let mut picks = Vec::new();
-            let chunk = Chunk { tokens: &tokens, start: depth + i, blocks: &self.blocks, want: Want::Last };
+            let chunk =
+                Chunk { tokens: &tokens, start: depth + i, blocks: &self.blocks, want: Want::Last, state: None };
             if !self.model.pick(&[chunk], &mut picks)? {
                 return Ok(None);
             }
@@ -148,7 +149,7 @@ impl Bench {
         let rows = self.model.info().rows_max;
         for (i, tokens) in tokens.chunks(rows).enumerate() {
             let start = start + i * rows;
-            let last = Chunk { tokens, start, blocks: &self.blocks, want };
+            let last = Chunk { tokens, start, blocks: &self.blocks, want, state: None };
             self.model.forward(&[last], &mut self.logits)?;
             passes += 1;
         }

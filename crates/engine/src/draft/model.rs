@@ -66,7 +66,7 @@ impl DraftModel {
     /// Runs `tokens` after those it holds; the last row's logits are wanted when `want` says so.
     fn read(&mut self, tokens: &[u32], want: Want) -> bool {
         let begun = Instant::now();
-        let chunk = Chunk { tokens, start: self.held.len(), blocks: &self.blocks, want };
+        let chunk = Chunk { tokens, start: self.held.len(), blocks: &self.blocks, want, state: None };
         // A broken draft model only stops drafting; what it holds is then not to be trusted.
         let done = self.backend.forward(&[chunk], &mut self.logits).is_ok();
         if !done {

@@ -7,12 +7,14 @@ mod attention;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod delta_net;
 mod matmul;
 mod rows;
 mod vector;
 
 pub use attention::QUERIES;
 pub(crate) use attention::{HEAD_MAX, PARTIAL_HEAD, Span};
+pub(crate) use delta_net::{Correction, Recurrence};
 pub(crate) use matmul::Product;
 
 use crate::activations::QuantisedRow;
@@ -31,6 +33,11 @@ pub struct Kernels {
     pub(crate) product: unsafe fn(&Product<'_>, Range<usize>),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) silu_multiply: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub(crate) sigmoid_multiply: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub(crate) convolve: unsafe fn(&[&[f32]], &[f32], &mut [f32]),
+    pub(crate) unit_heads: unsafe fn(&mut [f32], usize, f32, f32),
+    pub(crate) recur: unsafe fn(&Recurrence<'_>, &mut [f32], &mut [f32], &mut [f32]),
+    pub(crate) correct: unsafe fn(&Correction<'_>, &mut [f32]),
     pub(crate) quantize_small: unsafe fn(&[f32], &mut QuantisedRow<'_>),
     pub(crate) quantize_super: unsafe fn(&[f32], &mut QuantisedRow<'_>),
     pub(crate) span: unsafe fn(&Span<'_>, &mut [f32]),
@@ -42,6 +49,11 @@ static REFERENCE: Kernels = Kernels {
     product: reference::product,
     rms_norm: reference::rms_norm,
     silu_multiply: reference::silu_multiply,
+    sigmoid_multiply: reference::sigmoid_multiply,
+    convolve: reference::convolve,
+    unit_heads: reference::unit_heads,
+    recur: reference::recur,
+    correct: reference::correct,
     quantize_small: reference::quantize_small,
     quantize_super: reference::quantize_super,
     span: reference::span,
@@ -121,6 +133,31 @@ macro_rules! entry_points {
                 unsafe { rows::silu_multiply::<$vector>(gate, up, out) }
             }
             #[target_feature(enable = $features)]
+            pub(super) unsafe fn sigmoid_multiply(gate: &[f32], up: &[f32], out: &mut [f32]) {
+                // SAFETY: see above.
+                unsafe { rows::sigmoid_multiply::<$vector>(gate, up, out) }
+            }
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn convolve(rows: &[&[f32]], weights: &[f32], out: &mut [f32]) {
+                // SAFETY: see above.
+                unsafe { delta_net::convolve::<$vector>(rows, weights, out) }
+            }
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn unit_heads(x: &mut [f32], head: usize, least: f32, scale: f32) {
+                // SAFETY: see above.
+                unsafe { delta_net::unit_heads::<$vector>(x, head, least, scale) }
+            }
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn recur(r: &Recurrence<'_>, state: &mut [f32], d: &mut [f32], out: &mut [f32]) {
+                // SAFETY: see above.
+                unsafe { delta_net::recur::<$vector>(r, state, d, out) }
+            }
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn correct(c: &Correction<'_>, state: &mut [f32]) {
+                // SAFETY: see above.
+                unsafe { delta_net::correct::<$vector>(c, state) }
+            }
+            #[target_feature(enable = $features)]
             pub(super) unsafe fn quantize_small(values: &[f32], row: &mut QuantisedRow<'_>) {
                 // SAFETY: see above.
                 unsafe { rows::quantize_small::<$vector>(values, row) }
@@ -153,6 +190,11 @@ macro_rules! table {
             product: $module::product,
             rms_norm: $module::rms_norm,
             silu_multiply: $module::silu_multiply,
+            sigmoid_multiply: $module::sigmoid_multiply,
+            convolve: $module::convolve,
+            unit_heads: $module::unit_heads,
+            recur: $module::recur,
+            correct: $module::correct,
             quantize_small: $module::quantize_small,
             quantize_super: $module::quantize_super,
             span: $module::span,

@@ -49,6 +49,25 @@ pub(crate) unsafe fn silu_multiply<V: Vector>(gate: &[f32], up: &[f32], out: &mu
     }
 }
 
+/// `out = sigmoid(gate) * up`; lengths are equal and multiples of sixteen.
+///
+/// # Safety
+///
+/// The CPU has the features of `V`.
+#[inline(always)]
+pub(crate) unsafe fn sigmoid_multiply<V: Vector>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(gate.len().is_multiple_of(16) && up.len() == gate.len() && out.len() == gate.len());
+    // SAFETY: every access is below the common length.
+    unsafe {
+        let one = V::splat(1.0);
+        for i in (0..gate.len()).step_by(16) {
+            let g = V::load(gate.as_ptr().add(i));
+            let divisor = V::add(one, exp::<V>(V::subtract(V::splat(0.0), g)));
+            V::store(out.as_mut_ptr().add(i), V::divide(V::load(up.as_ptr().add(i)), divisor));
+        }
+    }
+}
+
 /// Largest magnitude of a block.
 #[inline(always)]
 unsafe fn largest<V: Vector>(block: &[f32]) -> f32 {

@@ -15,7 +15,10 @@ impl CpuModel {
         runtime.rms_norm(&s.x, &layer.feed_forward_norm, config.epsilon, &mut s.normed.values[..rows * width]);
         match &layer.feed_forward {
             FeedForward::Dense(expert) => dense(runtime, config, s, expert, rows),
-            FeedForward::Experts { router, experts } => mixture(runtime, config, s, router, experts, rows),
+            FeedForward::Experts { router, experts, shared_gate } => {
+                let mixture = Mixture { router, experts, shared_gate: shared_gate.as_deref() };
+                mixture.add(runtime, config, s, rows);
+            }
         }
     }
 }
@@ -41,48 +44,75 @@ struct Visit {
     weight: f32,
 }
 
-fn mixture(runtime: &mut Runtime, config: &Config, s: &mut Scratch, router: &Matrix, experts: &[Expert], rows: usize) {
-    let map = numbers(rows);
-    let (width, ff) = (config.embedding, config.feed_forward);
-    let all = RowMap { input: map, output: map };
-    let used = config.experts.map_or(1, |experts| experts.used);
-    quantize(runtime, &mut s.normed, rows, &[router, &experts[0].gate, &experts[0].up]);
-    runtime.matmul(&s.normed, &mut [Output { matrix: router, rows: all, out: &mut s.scores }]);
-    let stride = output_stride(experts.len());
-    let mut visits: Vec<Visit> =
-        (0..rows).flat_map(|row| choose(row, &s.scores[row * stride..][..experts.len()], used)).collect();
-    // Visits to one expert stand together, so that its weights are read once for all of them.
-    visits.sort_by_key(|visit| visit.expert);
-    let input: Vec<u32> = visits.iter().map(|visit| visit.row).collect();
-    let groups = groups(&visits);
+/// A feed-forward part with experts.
+struct Mixture<'a> {
+    router: &'a Matrix,
+    /// Where there is a shared one it is the last.
+    experts: &'a [Expert],
+    shared_gate: Option<&'a [f32]>,
+}
 
-    let gates = split(&mut s.gate, &groups, output_stride(ff));
-    let ups = split(&mut s.up, &groups, output_stride(ff));
-    let mut outputs = Vec::with_capacity(2 * groups.len());
-    for (((expert, range), gate), up) in groups.iter().zip(gates).zip(ups) {
-        let rows = RowMap { input: &input[range.clone()], output: numbers(range.len()) };
-        outputs.push(Output { matrix: &experts[*expert].gate, rows, out: gate });
-        outputs.push(Output { matrix: &experts[*expert].up, rows, out: up });
+impl Mixture<'_> {
+    /// The visits of a row: to the experts of its choice, and to the shared one.
+    fn visits(&self, row: usize, scores: &[f32], x: &[f32], used: usize) -> Vec<Visit> {
+        let shared = self.shared_gate.map(|gate| Visit {
+            row: row as u32,
+            expert: self.experts.len() - 1,
+            weight: 1.0 / (1.0 + (-dot(gate, x)).exp()),
+        });
+        choose(row, scores, used).chain(shared).collect()
     }
-    runtime.matmul(&s.normed, &mut outputs);
-    runtime.silu_multiply(&s.gate, &s.up, output_stride(ff), ff, &mut s.gated.values[..visits.len() * ff]);
-    quantize(runtime, &mut s.gated, visits.len(), &[&experts[0].down]);
-    let added = split(&mut s.added, &groups, output_stride(width));
-    let mut outputs: Vec<Output<'_>> = groups
-        .iter()
-        .zip(added)
-        .map(|((expert, range), out)| Output {
-            matrix: &experts[*expert].down,
-            rows: RowMap { input: &numbers(range.end)[range.clone()], output: numbers(range.len()) },
-            out,
-        })
-        .collect();
-    runtime.matmul(&s.gated, &mut outputs);
-    // Added in the order of expert numbers for every row, whatever else is in the batch.
-    for (i, visit) in visits.iter().enumerate() {
-        let added = &s.added[i * width..][..width];
-        let x = &mut s.x[visit.row as usize * width..][..width];
-        x.iter_mut().zip(added).for_each(|(x, a)| *x += visit.weight * a);
+
+    fn add(&self, runtime: &mut Runtime, config: &Config, s: &mut Scratch, rows: usize) {
+        let Mixture { router, experts, .. } = *self;
+        let map = numbers(rows);
+        let (width, ff) = (config.embedding, config.feed_forward);
+        let all = RowMap { input: map, output: map };
+        let used = config.experts.map_or(1, |experts| experts.used);
+        // The shared expert may be of another format than the others.
+        let last = &experts[experts.len() - 1];
+        quantize(runtime, &mut s.normed, rows, &[router, &experts[0].gate, &experts[0].up, &last.gate, &last.up]);
+        runtime.matmul(&s.normed, &mut [Output { matrix: router, rows: all, out: &mut s.scores }]);
+        let (count, stride) = (router.rows, output_stride(router.rows));
+        let mut visits: Vec<Visit> = (0..rows)
+            .flat_map(|row| {
+                let (scores, x) = (&s.scores[row * stride..][..count], &s.normed.values[row * width..][..width]);
+                self.visits(row, scores, x, used)
+            })
+            .collect();
+        // Visits to one expert stand together, so that its weights are read once for all of them.
+        visits.sort_by_key(|visit| visit.expert);
+        let input: Vec<u32> = visits.iter().map(|visit| visit.row).collect();
+        let groups = groups(&visits);
+
+        let gates = split(&mut s.gate, &groups, output_stride(ff));
+        let ups = split(&mut s.up, &groups, output_stride(ff));
+        let mut outputs = Vec::with_capacity(2 * groups.len());
+        for (((expert, range), gate), up) in groups.iter().zip(gates).zip(ups) {
+            let rows = RowMap { input: &input[range.clone()], output: numbers(range.len()) };
+            outputs.push(Output { matrix: &experts[*expert].gate, rows, out: gate });
+            outputs.push(Output { matrix: &experts[*expert].up, rows, out: up });
+        }
+        runtime.matmul(&s.normed, &mut outputs);
+        runtime.silu_multiply(&s.gate, &s.up, output_stride(ff), ff, &mut s.gated.values[..visits.len() * ff]);
+        quantize(runtime, &mut s.gated, visits.len(), &[&experts[0].down, &last.down]);
+        let added = split(&mut s.added, &groups, output_stride(width));
+        let mut outputs: Vec<Output<'_>> = groups
+            .iter()
+            .zip(added)
+            .map(|((expert, range), out)| Output {
+                matrix: &experts[*expert].down,
+                rows: RowMap { input: &numbers(range.end)[range.clone()], output: numbers(range.len()) },
+                out,
+            })
+            .collect();
+        runtime.matmul(&s.gated, &mut outputs);
+        // Added in the order of expert numbers for every row, whatever else is in the batch.
+        for (i, visit) in visits.iter().enumerate() {
+            let added = &s.added[i * width..][..width];
+            let x = &mut s.x[visit.row as usize * width..][..width];
+            x.iter_mut().zip(added).for_each(|(x, a)| *x += visit.weight * a);
+        }
     }
 }
 
@@ -90,10 +120,23 @@ fn mixture(runtime: &mut Runtime, config: &Config, s: &mut Scratch, router: &Mat
 fn choose(row: usize, scores: &[f32], used: usize) -> impl Iterator<Item = Visit> {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut ranked: Vec<(usize, f32)> = scores.iter().map(|s| (s - largest).exp()).enumerate().collect();
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let likelier = |a: &(usize, f32), b: &(usize, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if used < ranked.len() {
+        ranked.select_nth_unstable_by(used, likelier);
+    }
     ranked.truncate(used);
+    ranked.sort_unstable_by(likelier);
     let total: f32 = ranked.iter().map(|(_, p)| p).sum();
     ranked.into_iter().map(move |(expert, p)| Visit { row: row as u32, expert, weight: p / total })
+}
+
+/// The sum of products, in an order that is the same for every row.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0f32; 16];
+    for (a, b) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    }
+    sums.iter().sum()
 }
 
 /// Ranges of sorted visits that go to the same expert.

@@ -3,15 +3,17 @@
 //! [`CpuModel::step`] is the whole network, top to bottom, for a batch of rows from any number of sequences. The
 //! arithmetic is in the `kernels` crate; here is only its order.
 
+mod delta_net;
 mod feed_forward;
 mod scratch;
 
 use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
-use crate::config::{Config, ConfigOptions};
+use crate::config::{Config, ConfigOptions, LayerKind};
 use crate::gguf::Gguf;
 use crate::load::{Embeddings, LoadError, load};
 use crate::rope::Rope;
-use crate::weights::Weights;
+use crate::weights::{Attention, Mixer, Weights};
+use delta_net::States;
 use kernels::{Heads, Kernels, KvLayout, KvStore, KvType, Output, Queries, RowMap, Runtime, output_stride};
 use scratch::{Scratch, numbers, quantize};
 use std::path::Path;
@@ -43,6 +45,7 @@ pub struct CpuModel {
     embeddings: Embeddings,
     rope: Rope,
     kv: KvStore,
+    states: Option<States>,
     runtime: Runtime,
     scratch: Scratch,
 }
@@ -54,17 +57,21 @@ impl CpuModel {
         let config = Config::new(&gguf, options.config)?;
         let runtime = Runtime::new(options.kernels, options.threads);
         let weights = load(path, &gguf, &config, runtime.layout(), options.threads)?;
-        let layout =
-            KvLayout { kind: options.kv_type, layers: config.layers, heads: config.kv_heads, head: config.head };
+        let layers = config.attention_layers();
+        let layout = KvLayout { kind: options.kv_type, layers, heads: config.kv_heads, head: config.head };
         let kv = KvStore::new(layout, options.kv_tokens.div_ceil(BLOCK));
+        let states = config.delta_net.map(|delta| States::new(&config, delta, kv.blocks * layout.block_bytes()));
         let info = ModelInfo {
             vocab: config.vocab,
             context: config.context,
             blocks: kv.blocks,
             block_bytes: layout.block_bytes(),
             rows_max: ROWS_MAX,
-            bytes_per_token: weights.bytes_per_token(config.experts.map_or(0, |e| e.used)),
+            // States are small beside the weights, but they are read and written.
+            bytes_per_token: weights.bytes_per_token(config.experts.map_or(0, |e| e.used))
+                + states.as_ref().map_or(0, |states| 2 * states.info().bytes),
             fingerprint: fingerprint(&gguf, &layout, &config),
+            states: states.as_ref().map(States::info),
         };
         Ok(CpuModel {
             rope: Rope::new(&config.rope, weights.rope_factors.as_deref()),
@@ -74,6 +81,7 @@ impl CpuModel {
             info,
             weights,
             kv,
+            states,
             runtime,
         })
     }
@@ -102,54 +110,75 @@ impl CpuModel {
                 row += 1;
             }
         }
+        self.check_states(batch)?;
+        let mut kv_layer = 0;
         for i in 0..self.weights.layers.len() {
-            self.attention(i, &sequences, row);
+            match self.config.kinds[i] {
+                LayerKind::Attention => {
+                    self.attention(i, kv_layer, &sequences, row);
+                    kv_layer += 1;
+                }
+                LayerKind::DeltaNet => self.delta_net(i, i - kv_layer, batch, row),
+            }
             self.feed_forward(i, row);
         }
+        self.advance_states(batch);
         Ok(())
     }
 
     /// `x += output(attention(norm(x)))`.
-    fn attention(&mut self, i: usize, sequences: &[Queries<'_>], rows: usize) {
+    fn attention(&mut self, i: usize, kv_layer: usize, sequences: &[Queries<'_>], rows: usize) {
         let (config, s, runtime, layer) = (&self.config, &mut self.scratch, &mut self.runtime, &self.weights.layers[i]);
+        let Mixer::Attention(attention) = &layer.mixer else { return };
+        let Attention { q, k, v, .. } = attention;
         let (width, q_width, kv_width) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
         let map = numbers(rows);
-        runtime.rms_norm(&s.x, &layer.attention_norm, config.epsilon, &mut s.normed.values[..rows * width]);
-        quantize(runtime, &mut s.normed, rows, &[&layer.q.matrix, &layer.k.matrix, &layer.v.matrix]);
+        runtime.rms_norm(&s.x, &layer.norm, config.epsilon, &mut s.normed.values[..rows * width]);
+        quantize(runtime, &mut s.normed, rows, &[&q.matrix, &k.matrix, &v.matrix]);
         let all = RowMap { input: map, output: map };
+        let queries = if config.gated_attention { &mut s.gated_q } else { &mut s.q };
         runtime.matmul(
             &s.normed,
             &mut [
-                Output { matrix: &layer.q.matrix, rows: all, out: &mut s.q },
-                Output { matrix: &layer.k.matrix, rows: all, out: &mut s.k },
-                Output { matrix: &layer.v.matrix, rows: all, out: &mut s.v },
+                Output { matrix: &q.matrix, rows: all, out: queries },
+                Output { matrix: &k.matrix, rows: all, out: &mut s.k },
+                Output { matrix: &v.matrix, rows: all, out: &mut s.v },
             ],
         );
+        if config.gated_attention {
+            part_queries(runtime, config, &s.gated_q, &mut s.q[..rows * q_width], &mut s.q_gate[..rows * q_width]);
+        }
         let (rope, angles) = (&self.rope, &s.angles);
         let scale = 1.0 / (config.head as f32).sqrt();
         let head = HeadWork { config, rope, angles };
-        runtime.rows_of(&mut s.q[..rows * q_width], q_width, &|row, q| {
-            head.finish(row, q, &layer.q.bias, &layer.q_norm, Some(scale));
+        runtime.rows_of(&mut s.q[..rows * q_width], q_width, &|row, x| {
+            head.finish(row, x, &q.bias, &attention.q_norm, Some(scale));
         });
-        runtime.rows_of(&mut s.k[..rows * kv_width], kv_width, &|row, k| {
-            head.finish(row, k, &layer.k.bias, &layer.k_norm, Some(1.0));
+        runtime.rows_of(&mut s.k[..rows * kv_width], kv_width, &|row, x| {
+            head.finish(row, x, &k.bias, &attention.k_norm, Some(1.0));
         });
-        runtime.rows_of(&mut s.v[..rows * kv_width], kv_width, &|row, v| {
-            head.finish(row, v, &layer.v.bias, &None, None);
+        runtime.rows_of(&mut s.v[..rows * kv_width], kv_width, &|row, x| {
+            head.finish(row, x, &v.bias, &None, None);
         });
         for sequence in sequences {
             for r in 0..sequence.count {
                 let (position, row) = (sequence.start + r, (sequence.row + r) * kv_width);
                 let block = sequence.blocks[position / BLOCK] as usize;
-                self.kv.write(i, block, position % BLOCK, &s.k[row..][..kv_width], &s.v[row..][..kv_width]);
+                self.kv.write(kv_layer, block, position % BLOCK, &s.k[row..][..kv_width], &s.v[row..][..kv_width]);
             }
         }
-        let heads = Heads { layer: i, count: config.heads };
+        let heads = Heads { layer: kv_layer, count: config.heads };
         runtime.attention(&self.kv, heads, sequences, &s.q, &mut s.attended.values);
-        quantize(runtime, &mut s.attended, rows, &[&layer.attention_output.matrix]);
-        let out = Output { matrix: &layer.attention_output.matrix, rows: all, out: &mut s.added };
+        if config.gated_attention {
+            // The queries have done their work: their room takes what was attended to.
+            s.q[..rows * q_width].copy_from_slice(&s.attended.values[..rows * q_width]);
+            let out = &mut s.attended.values[..rows * q_width];
+            runtime.sigmoid_multiply(&s.q_gate, &s.q, q_width, q_width, out);
+        }
+        quantize(runtime, &mut s.attended, rows, &[&attention.output.matrix]);
+        let out = Output { matrix: &attention.output.matrix, rows: all, out: &mut s.added };
         runtime.matmul(&s.attended, &mut [out]);
-        add_rows(runtime, &mut s.x[..rows * width], &s.added, width, layer.attention_output.bias.as_deref());
+        add_rows(runtime, &mut s.x[..rows * width], &s.added, width, attention.output.bias.as_deref());
     }
 
     /// Logits of the wanted rows, in batch order.
@@ -181,6 +210,19 @@ impl CpuModel {
             }
             logits.truncate(wanted * config.vocab);
         }
+    }
+}
+
+/// Parts each head's query from the gate that follows it.
+fn part_queries(runtime: &mut Runtime, config: &Config, both: &[f32], queries: &mut [f32], gates: &mut [f32]) {
+    let (width, head) = (config.heads * config.head, config.head);
+    for (half, out) in [queries, gates].into_iter().enumerate() {
+        runtime.rows_of(out, width, &|row, out| {
+            let heads = both[row * output_stride(2 * width)..].chunks_exact(2 * head);
+            for (out, head_and_gate) in out.chunks_exact_mut(head).zip(heads) {
+                out.copy_from_slice(&head_and_gate[half * head..][..head]);
+            }
+        });
     }
 }
 
@@ -255,6 +297,18 @@ impl Backend for CpuModel {
         }
         self.kv.block_mut(block as usize).copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn copy_state(&mut self, from: u32, to: u32, position: usize) -> Result<(), BackendError> {
+        CpuModel::copy_state(self, from, to, position)
+    }
+
+    fn export_state(&self, slot: u32, position: usize, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        CpuModel::export_state(self, slot, position, bytes)
+    }
+
+    fn import_state(&mut self, slot: u32, position: usize, bytes: &[u8]) -> Result<(), BackendError> {
+        CpuModel::import_state(self, slot, position, bytes)
     }
 }
 

@@ -12,6 +12,10 @@ pub(super) struct Scratch {
     pub normed: Activations,
     /// Queries, rows x (heads * head).
     pub q: Buffer<f32>,
+    /// Queries with their gates as they come out of their product, rows x (2 * heads * head), where attention is gated.
+    pub gated_q: Buffer<f32>,
+    /// Those gates, rows x (heads * head).
+    pub q_gate: Buffer<f32>,
     /// Keys, rows x (kv_heads * head).
     pub k: Buffer<f32>,
     /// Values, rows x (kv_heads * head).
@@ -35,12 +39,15 @@ pub(super) struct Scratch {
 impl Scratch {
     pub fn new(config: &Config, rows: usize) -> Scratch {
         let (width, q, kv) = (config.embedding, config.heads * config.head, config.kv_heads * config.head);
-        let visits = rows * config.experts.map_or(1, |experts| experts.used);
+        let visits = rows * config.experts.map_or(1, |experts| experts.used + usize::from(experts.shared));
+        let gated = if config.gated_attention { rows } else { 0 };
         let ff = visits * output_stride(config.feed_forward);
         Scratch {
             x: Buffer::new(rows * width),
             normed: Activations::new(rows, width),
             q: Buffer::new(rows * output_stride(q)),
+            gated_q: Buffer::new(gated * output_stride(2 * q)),
+            q_gate: Buffer::new(gated * q),
             k: Buffer::new(rows * output_stride(kv)),
             v: Buffer::new(rows * output_stride(kv)),
             angles: Buffer::new(rows * config.rope.dimensions),
@@ -56,8 +63,8 @@ impl Scratch {
 
 /// The numbers `0..count`, as products want their rows.
 pub(super) fn numbers(count: usize) -> &'static [u32] {
-    static NUMBERS: [u32; ROWS_MAX * USED_MAX] = {
-        let mut numbers = [0; ROWS_MAX * USED_MAX];
+    static NUMBERS: [u32; ROWS_MAX * (USED_MAX + 1)] = {
+        let mut numbers = [0; ROWS_MAX * (USED_MAX + 1)];
         let mut i = 0;
         while i < numbers.len() {
             numbers[i] = i as u32;

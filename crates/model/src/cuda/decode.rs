@@ -58,7 +58,7 @@ impl Decode {
         const { assert!(DECODE_ROWS_MAX <= PICK_ROWS_MAX, "rows fit a pick") };
         const { assert!(LENGTHS.0 * SPLITS < LENGTHS.1, "parts are as short as they get only below the longest") };
         let together = net.kernels.has_product_batch(config.embedding, config.feed_forward.max(q));
-        if let Some(Experts { count, used }) = config.experts
+        if let Some(Experts { count, used, .. }) = config.experts
             && !(together && net.kernels.has_experts(count, used))
         {
             return Err(Error::Unsupported(format!("a mixture of {count} experts")));
@@ -366,7 +366,7 @@ impl Decode {
         router: &'a Buffer<f32>,
         experts: Experts,
     ) -> MixtureCall<'a> {
-        let (Layer { gate, up, down, .. }, Experts { count, used }) = (layer, experts);
+        let (Layer { gate, up, down, .. }, Experts { count, used, .. }) = (layer, experts);
         let norm = (&layer.feed_forward_norm, net.config.epsilon);
         MixtureCall { x: self.x.all(), norm, router, count, used, gate, up, down, gated: self.gated.all() }
     }

@@ -220,7 +220,7 @@ impl DecodeBatch {
         gated: Slice<'_, f32>,
     ) -> Result<Partial<'a>, Error> {
         let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
-        let Experts { count, used } = mixture.experts;
+        let Experts { count, used, .. } = mixture.experts;
         let (normed, chosen, shares) = (mixture.normed.all(), mixture.chosen.all(), mixture.shares.all());
         self.residual_norm_quant(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
         let (scores, arrived) = (mixture.scores.all(), self.arrived.all());

@@ -51,7 +51,7 @@ impl ExpertRows {
 
     /// `x += feed_forward(normed)` of layer `i`.
     pub fn feed_forward(&self, net: &Net, i: usize, normed: Slice<'_, u16>, x: Slice<'_, f32>) -> Result<(), Error> {
-        let (kernels, Experts { count, used }) = (&net.kernels, self.experts);
+        let (kernels, Experts { count, used, .. }) = (&net.kernels, self.experts);
         let (width, ff) = (net.config.embedding, net.config.feed_forward);
         let (rows, cuts) = (x.len / width, router_cuts(width));
         kernels.gemm(&GemmCall {

@@ -60,7 +60,7 @@ impl Decode {
     /// How long steps take from the first position on. What they leave in the first block of the cache nobody reads.
     fn time_steps(&mut self, net: &Net) -> Result<Duration, Error> {
         const { assert!(STEPS <= BLOCK, "they need one block") };
-        let first = Chunk { tokens: &[0], start: 0, blocks: &[0], want: Want::Last };
+        let first = Chunk { tokens: &[0], start: 0, blocks: &[0], want: Want::Last, state: None };
         net.device.synchronize()?;
         let begun = Instant::now();
         self.run(net, &[first], true)?;

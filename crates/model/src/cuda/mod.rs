@@ -100,6 +100,9 @@ impl CudaModel {
     pub fn load(path: &Path, options: CudaOptions) -> Result<CudaModel, LoadError> {
         let gguf = Gguf::open(path)?;
         let config = Config::new(&gguf, options.config)?;
+        if config.delta_net.is_some() {
+            return Err(LoadError::NotOnCard("layers with recurrent state (Gated DeltaNet) do not run on a card yet"));
+        }
         let device = Device::open(options.card)?;
         // Saved blocks of other orders of elements (`exchange` in the crate's `kernels/heads.cuh`) are not read.
         let held = ("cuda, turned", options.kv_type, config.kv_heads, config.head);
@@ -142,6 +145,7 @@ impl CudaModel {
             rows_max: ROWS_MAX,
             bytes_per_token: weights.bytes_per_token(config.experts),
             fingerprint: identity,
+            states: None,
         };
         let net = Net {
             angles: angles(&config, weights.rope_factors.as_deref(), positions, &device)?,

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn wanted_rows_are_cut_into_runs() {
-        let chunk = |tokens: &'static [u32], want| Chunk { tokens, start: 0, blocks: &[], want };
+        let chunk = |tokens: &'static [u32], want| Chunk { tokens, start: 0, blocks: &[], want, state: None };
         let batch = [
             chunk(&[1, 2], Want::All),
             chunk(&[3], Want::Last),
@@ -116,7 +116,7 @@ mod tests {
     fn a_chunk_says_by_itself_how_it_is_computed() {
         let tokens = [7; 600];
         let kind = |rows: usize, want, experts| {
-            StepKind::of(&Chunk { tokens: &tokens[..rows], start: 0, blocks: &[], want }, experts)
+            StepKind::of(&Chunk { tokens: &tokens[..rows], start: 0, blocks: &[], want, state: None }, experts)
         };
         for (rows, dense, experts, draft) in [
             (8, StepKind::Decode, StepKind::Decode, StepKind::Decode),
@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn long_drafts_are_cut_into_steps_that_follow_each_other() {
         let tokens = [7; 70];
-        let chunk = |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All };
+        let chunk =
+            |count: usize, start| Chunk { tokens: &tokens[..count], start, blocks: &[], want: Want::All, state: None };
         let batch = [chunk(1, 5), chunk(30, 9), chunk(70, 100), chunk(1, 3), chunk(26, 2)];
         let shape = |group: &Vec<Chunk<'_>>| group.iter().map(|c| (c.start, c.tokens.len())).collect::<Vec<_>>();
         let shapes: Vec<_> = groups(batch.iter(), DECODE_ROWS_MAX).iter().map(shape).collect();

@@ -5,7 +5,7 @@
 
 use super::{CudaModel, CudaOptions, shape};
 use crate::backend::{BLOCK, Backend, BackendError, Chunk, Want};
-use crate::config::{Config, ConfigOptions, Experts};
+use crate::config::{Config, ConfigOptions, Experts, LayerKind};
 use crate::load::LoadError;
 use ::cuda::selftest::{Cases, Outcome};
 use kernels::KvType;
@@ -91,7 +91,8 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     let &Steps { name, layers, feed_forward, kv_type, .. } = steps;
     let shape = shape(name).expect("the table has known shapes");
     let experts = shape.experts.map(|experts| Experts { count: steps.experts, ..experts });
-    let config = Config { layers, feed_forward, experts, vocab: VOCAB, ..shape };
+    let kinds = vec![LayerKind::Attention; layers];
+    let config = Config { layers, kinds, feed_forward, experts, vocab: VOCAB, ..shape };
     let kv_tokens = steps.depths.iter().max().unwrap_or(&0) + steps.rows;
     let (of_file, threads, times, placements) = (ConfigOptions::default(), 2, false, 1);
     let options = CudaOptions { card, kv_tokens, kv_type, config: of_file, threads, times, placements };
@@ -113,7 +114,10 @@ fn read(
         if start == end {
             break;
         }
-        model.forward(&[Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want }], &mut logits)?;
+        model.forward(
+            &[Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want, state: None }],
+            &mut logits,
+        )?;
         all.extend_from_slice(&logits);
         start = end;
     }

@@ -1,6 +1,6 @@
 //! Shapes of well-known models, for measuring without their files.
 
-use crate::config::{Config, Experts, Pairs, RopeConfig, Scaling};
+use crate::config::{Config, Experts, LayerKind, Pairs, RopeConfig, Scaling};
 
 /// Names that [`shape`] knows.
 pub const SHAPES: [&str; 4] = ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "qwen2.5-coder-7b", "qwen3-coder-30b-a3b"];
@@ -16,10 +16,12 @@ pub fn shape(name: &str) -> Option<Config> {
         "qwen3-coder-30b-a3b" => (48, 2048, 32, 4, 128, 768, 151_936),
         _ => return None,
     };
-    let experts = (name == "qwen3-coder-30b-a3b").then_some(Experts { count: 128, used: 8 });
+    let experts = (name == "qwen3-coder-30b-a3b").then_some(Experts { count: 128, used: 8, shared: false });
     Some(Config {
         architecture: if experts.is_some() { "qwen3moe" } else { "qwen2" }.to_owned(),
         layers,
+        kinds: vec![LayerKind::Attention; layers],
+        draft_blocks: 0,
         embedding,
         heads,
         kv_heads,
@@ -30,5 +32,7 @@ pub fn shape(name: &str) -> Option<Config> {
         epsilon: 1e-6,
         rope: RopeConfig { dimensions: head, base: 1e6, pairs: Pairs::Halves, scaling: Scaling::None },
         experts,
+        gated_attention: false,
+        delta_net: None,
     })
 }

@@ -93,7 +93,7 @@ impl Weights {
     /// Bytes that decoding one token reads.
     pub fn bytes_per_token(&self, experts: Option<Experts>) -> usize {
         let all: usize = self.matrices().map(Matrix::bytes).sum();
-        let Some(Experts { count, used }) = experts else { return all };
+        let Some(Experts { count, used, .. }) = experts else { return all };
         let experts: usize = self.layers.iter().flat_map(|l| [&l.gate, &l.up, &l.down]).map(Matrix::bytes).sum();
         all - experts + experts / count * used
     }
@@ -151,6 +151,8 @@ fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Res
     })
 }
 
+const SCALED: LoadError = LoadError::NotOnCard("matrices with a scale of their own do not run on a card yet");
+
 /// Weights in a GGUF file.
 pub(super) struct FileSource<'a> {
     loader: Loader<'a>,
@@ -165,6 +167,9 @@ impl<'a> FileSource<'a> {
     }
 
     fn read(&self, wanted: Wanted) -> Result<Matrix, LoadError> {
+        if wanted.scale != 1.0 {
+            return Err(SCALED);
+        }
         let Shape { rows, columns, .. } = wanted.shape;
         let matrix = Matrix::zeroed(self.device, wanted.shape)?;
         let row_bytes = wanted.shape.format.row_bytes(columns);
@@ -218,7 +223,10 @@ impl Source for FileSource<'_> {
     fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
         let experts = self.loader.stacked(name, count, rows, columns)?;
         let first = experts.first().ok_or_else(|| LoadError::Missing(name.to_owned()))?;
-        self.read(Wanted { source: first.source, shape: Shape { rows: count * rows, ..first.shape } })
+        if experts.iter().any(|expert| expert.scale != 1.0) {
+            return Err(SCALED);
+        }
+        self.read(Wanted { shape: Shape { rows: count * rows, ..first.shape }, ..*first })
     }
 
     fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {

@@ -130,7 +130,8 @@ mod tests {
     fn the_text_whose_prompt_was_read_goes_on() {
         let texts = vec![vec![1, 2, 3, 9, 9, 9], vec![1, 2, 4, 5, 9, 7]];
         let mut script = Script { texts, current: 0, end: 99 };
-        let mut say = |tokens: &[u32], start, want| script.said(&[Chunk { tokens, start, blocks: &[], want }]);
+        let mut say =
+            |tokens: &[u32], start, want| script.said(&[Chunk { tokens, start, blocks: &[], want, state: None }]);
         assert_eq!(say(&[1, 2, 4], 0, Want::Last), [5]);
         assert_eq!(say(&[5], 3, Want::Last), [9]);
         // Both texts have this token here.

@@ -48,6 +48,7 @@ impl InstantLoader {
             rows_max: 4096,
             bytes_per_token: 0,
             fingerprint: 1,
+            states: None,
         };
         let produced = Arc::clone(&self.produced);
         let backend = InstantBackend { info, word, pace: self.pace, next: Instant::now(), produced };
