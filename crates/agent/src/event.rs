@@ -284,6 +284,11 @@ pub enum Outcome {
     Done,
     /// The person stopped it.
     Stopped,
+    /// No file was changed, and it was asked how to go on. The next message is taken for the answer.
+    Asked {
+        /// The question, which the conversation has too.
+        question: String,
+    },
     /// It broke.
     Failed {
         /// What happened and what to do next.

@@ -45,7 +45,7 @@ pub async fn run(ctx: &mut TurnContext, command: Command) {
         Command::Clear => {
             ctx.conversation.replace(Vec::new());
             ctx.history.compacted(Vec::new(), "");
-            (ctx.status.context_used, ctx.asked) = (0, None);
+            (ctx.status.context_used, ctx.asked, ctx.open) = (0, None, None);
             ctx.emit(Event::Cleared).await;
         }
         Command::Add { path } => pinned::add(ctx, &path).await,

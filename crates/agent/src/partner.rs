@@ -173,9 +173,9 @@ async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> CheckFails {
     compact::when_full(ctx).await;
     let prompt = &Prompt { pinned: ctx.pinned.clone(), ..prompt.clone() };
     let outcome = match intent::settle(ctx, prompt).await {
-        Ok(Some(intent)) => match ctx.style() {
-            Style::Pair => pair::turn(ctx, prompt, intent).await,
-            Style::Agent => tool_loop::turn(ctx, prompt, intent).await,
+        Ok(Some((intent, prompt))) => match ctx.style() {
+            Style::Pair => pair::turn(ctx, &prompt, intent).await,
+            Style::Agent => tool_loop::turn(ctx, &prompt, intent).await,
         },
         Ok(None) => Outcome::Stopped,
         Err(why) => Outcome::Failed { why },
@@ -266,6 +266,7 @@ async fn end(ctx: &mut TurnContext, outcome: Outcome) {
     let word = match &outcome {
         Outcome::Done => "done".to_owned(),
         Outcome::Stopped => "stopped".to_owned(),
+        Outcome::Asked { .. } => "asked".to_owned(),
         Outcome::Failed { why } => format!("failed: {why}"),
     };
     ctx.history.end(&word, serde_json::to_value(&usage).unwrap_or_default()).await;

@@ -78,12 +78,49 @@ pub struct TurnContext {
     pub leanings: Leanings,
     /// The last message and what it was taken for.
     pub asked: Option<(Prompt, Intent)>,
+    /// What the last turn asked instead of changing files.
+    pub open: Option<Open>,
     /// The person says that it was taken for the wrong thing.
     overruled: bool,
     /// Files that stay before the model.
     pub pinned: Vec<PathBuf>,
     /// What turns changed since the last commit that Flint made, oldest first.
     pub uncommitted: Vec<Pending>,
+}
+
+/// A question to the person that their next message may answer.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// What they asked for.
+    pub prompt: Prompt,
+    /// Answers that the question offered.
+    pub offered: Vec<String>,
+    /// The word of the message that the answer stands for.
+    pub instead_of: Option<String>,
+}
+
+/// What may stand around a name in an answer.
+const QUOTES: &[char] = &['`', '"', '\'', '.', '!'];
+
+impl Open {
+    /// Whether a message is one of the answers that were offered, and nothing else.
+    pub fn offers(&self, text: &str) -> bool {
+        let said = text.trim().trim_matches(QUOTES);
+        self.offered.iter().any(|offered| offered == said)
+    }
+
+    /// What was asked for, with the answer.
+    pub fn answered(&self, prompt: &Prompt) -> Prompt {
+        let mut asked = self.prompt.clone();
+        let answer = prompt.text.trim();
+        asked.text = match self.instead_of.as_deref().filter(|word| asked.text.contains(word)) {
+            Some(word) => asked.text.replacen(word, answer.trim_matches(QUOTES), 1),
+            None => format!("{}\n{answer}", asked.text.trim_end()),
+        };
+        asked.failing = None;
+        asked.intent = None;
+        asked
+    }
 }
 
 /// What ended a wait.
@@ -135,6 +172,7 @@ impl TurnContext {
             written: Vec::new(),
             refused: Refused::default(),
             asked: None,
+            open: None,
             overruled: false,
             pinned: Vec::new(),
             uncommitted: Vec::new(),
@@ -405,7 +443,7 @@ impl TurnContext {
         self.conversation.replace(replay.items.iter().map(|item| Value::clone(item)).collect());
         self.turn = replay.turns.last().map_or(0, |turn| turn.turn);
         self.status.context_used = 0;
-        self.last_try = None;
+        (self.last_try, self.open) = (None, None);
     }
 
     /// The conversation becomes what it was before the last turn.

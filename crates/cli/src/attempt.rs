@@ -77,7 +77,7 @@ async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>
     partner.send(Command::Try { count, check: args.check.clone(), prompt }).await;
     let mut shown = Shown { json: args.json, rows: Vec::new(), best: None };
     match shown.follow(events).await? {
-        Outcome::Done => {}
+        Outcome::Done | Outcome::Asked { .. } => {}
         Outcome::Stopped => return Ok(INTERRUPTED),
         Outcome::Failed { why } => {
             shown.failed(&why)?;
@@ -91,7 +91,7 @@ async fn attempt(args: &TryArgs, partner: &Partner, events: &mut Receiver<Event>
     }
     partner.send(Command::Choose { candidate: best }).await;
     match shown.follow(events).await? {
-        Outcome::Done => {}
+        Outcome::Done | Outcome::Asked { .. } => {}
         Outcome::Stopped => return Ok(INTERRUPTED),
         Outcome::Failed { why } => {
             shown.failed(&why)?;

@@ -35,7 +35,8 @@ const SCHEMA_BYTES_MAX: u64 = 4 << 20;
 #[command(
     after_help = "Exit codes: 0 done, 1 the turn failed, 2 wrong arguments or an empty prompt, 3 a change was asked for \
                         and no file was changed, 4 the check failed (the edits of the last answer stay), 5 it was not \
-                        clear whether files should change, so it was only answered, 130 interrupted."
+                        clear what should change: no file did, and Flint asked about it or only answered, 130 \
+                        interrupted."
 )]
 pub struct ExecArgs {
     /// The task, in which @path mentions a file. What is piped in follows it, or is the task where there is none
@@ -134,7 +135,7 @@ async fn execute(args: ExecArgs, options: agent::PartnerOptions, mut prompt: Pro
             std::fs::write(path, &ran.text)
                 .with_context(|| format!("the message could not be written to {}", path.display()))?;
         }
-        if ran.code() == Code::Unclear {
+        if ran.unclear && ran.code() == Code::Unclear {
             errln!("it is not clear whether files should change, so none did; say --intent change or --intent answer");
         }
         let Some(check) = check.as_ref().filter(|_| ran.wants_check()) else { break ran.code() };
@@ -287,6 +288,7 @@ impl Ran {
 
     fn code(&self) -> Code {
         match &self.outcome {
+            Some(Outcome::Asked { .. }) => Code::Unclear,
             Some(Outcome::Done) if self.edit_failed => Code::NotApplied,
             Some(Outcome::Done) if self.unclear => Code::Unclear,
             Some(Outcome::Done) if self.intent == Some(Intent::Change) && !self.applied => Code::NotApplied,

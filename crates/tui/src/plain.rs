@@ -266,6 +266,9 @@ impl<W: Write> Plain<W> {
                 let rate = usage.decode_rate.map(|rate| format!(", {rate:.0} tokens per second")).unwrap_or_default();
                 self.say(&match outcome {
                     Outcome::Done => format!("done in {seconds:.1} seconds{rate}"),
+                    Outcome::Asked { .. } => {
+                        format!("no file was changed; Flint asks, after {seconds:.1} seconds{rate}")
+                    }
                     Outcome::Stopped => format!("stopped after {seconds:.1} seconds; what is above was kept"),
                     Outcome::Failed { why } => format!("error: {why}"),
                 })

@@ -8,6 +8,7 @@ pub mod files;
 pub mod search;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use index::outline::{self, Item, Kind, Language};
@@ -60,10 +61,25 @@ pub struct Gathered {
     pub map: Option<String>,
     /// What the person should know, such as a mention that names nothing.
     pub notices: Vec<String>,
-    /// What a name in the message could mean, where that is several files.
-    pub unclear: Vec<String>,
+    /// Names in the message that could mean several files.
+    pub unclear: Vec<Several>,
     /// Which lines of the files are shown, where that is known.
     pub parts: Vec<FileRead>,
+}
+
+/// A name that several things have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Several {
+    /// As it was written.
+    pub name: String,
+    /// How each would be written so that it is clear.
+    pub could: Vec<String>,
+}
+
+impl fmt::Display for Several {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} could be {}; say which", self.name, self.could.join(" or "))
+    }
 }
 
 impl Gathered {
@@ -152,9 +168,8 @@ fn mentioned(root: &Path, prompt: &Prompt, gathered: &mut Gathered) -> Vec<PathB
                 [one] => Some(one.clone()),
                 [] => None,
                 several => {
-                    let named: Vec<String> =
-                        several.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
-                    gathered.unclear.push(format!("{name} could be {}; say which", named.join(" or ")));
+                    let could = several.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+                    gathered.unclear.push(Several { name: name.to_owned(), could });
                     None
                 }
             }

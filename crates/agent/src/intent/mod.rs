@@ -120,9 +120,9 @@ const EXAMPLES: &str = include_str!("examples.txt");
 /// The words the model may say.
 const WORDS: [&str; 5] = ["chat", "answer", "edit", "run", "unclear"];
 
-/// Characters of a message that are looked at, from its beginning and from its end. What stands between is pasted.
-const BEGINNING: usize = 160;
-const END: usize = 120;
+/// About as many tokens of a message are read from its beginning and from its end. What stands between is pasted.
+const BEGINNING: usize = 18;
+const END: usize = 14;
 
 /// Likeliest tokens asked for; the words are among them.
 const ALTERNATIVES: usize = 20;
@@ -130,10 +130,12 @@ const ALTERNATIVES: usize = 20;
 /// Tokens a model of another provider may think and say. Ours says one.
 const ELSEWHERE_TOKENS_MAX: usize = 1_024;
 
-/// Decides what the message asks for and tells the person. None when they stopped it.
-pub async fn of(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<Decided>, String> {
+/// Decides what the message asks for and tells the person. With it the message, which is joined to what was asked before where
+/// it answers a question about that. None when they stopped it.
+pub async fn of(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<(Decided, Prompt)>, String> {
     let begun = Instant::now();
-    let sure = prompt.intent.or_else(|| set(ctx.config().intent)).or_else(|| rules::intent(&prompt.text));
+    let offered = ctx.open.as_ref().is_some_and(|open| open.offers(&prompt.text)).then_some(Intent::Change);
+    let sure = prompt.intent.or_else(|| set(ctx.config().intent)).or(offered).or_else(|| rules::intent(&prompt.text));
     let mut decided = match sure {
         Some(intent) => Decided { intent, odds: None, evidence: None, tokens: 0, ms: 0.0 },
         None => match ask_model(ctx, &prompt.text).await? {
@@ -141,24 +143,31 @@ pub async fn of(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<Decided
             None => return Ok(None),
         },
     };
+    // What says too little to act on answers a question that is open. A change that stands alone is one of its own.
+    let answers = offered.is_some() && decided.odds.is_none() || decided.intent == Intent::Unclear;
+    let mut prompt = prompt.clone();
+    if let Some(open) = ctx.open.take().filter(|_| answers) {
+        (decided.intent, prompt) = (Intent::Change, open.answered(&prompt));
+    }
     decided.ms = begun.elapsed().as_micros() as f64 / 1000.0;
     ctx.asked = Some((prompt.clone(), decided.intent));
     ctx.emit(Event::Intent(decided.clone())).await;
-    Ok(Some(decided))
+    Ok(Some((decided, prompt)))
 }
 
 /// The same, and what is unclear is asked about: changed only when the person says so.
-pub async fn settle(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<Intent>, String> {
-    let Some(decided) = of(ctx, prompt).await? else { return Ok(None) };
+pub async fn settle(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<(Intent, Prompt)>, String> {
+    let Some((decided, prompt)) = of(ctx, prompt).await? else { return Ok(None) };
     if decided.intent != Intent::Unclear {
-        return Ok(Some(decided.intent));
+        return Ok(Some((decided.intent, prompt)));
     }
     let why = "your message can be read either way".to_owned();
-    Ok(match ctx.ask(ApprovalAsk::Change, why).await {
-        Decision::Yes | Decision::Always => Some(Intent::Change),
-        Decision::No => Some(Intent::Question),
-        Decision::Stop => None,
-    })
+    let intent = match ctx.ask(ApprovalAsk::Change, why).await {
+        Decision::Yes | Decision::Always => Intent::Change,
+        Decision::No => Intent::Question,
+        Decision::Stop => return Ok(None),
+    };
+    Ok(Some((intent, prompt)))
 }
 
 fn set(setting: Setting) -> Option<Intent> {
@@ -264,32 +273,57 @@ fn input(text: &str) -> Vec<Value> {
 /// The beginning and the end of a long message.
 fn shortened(text: &str) -> String {
     let text = text.trim();
-    // Scripts that say more per character also take more tokens for each.
-    let width = |letter: char| {
-        if letter.is_ascii() {
-            1
-        } else if (letter as u32) < 0x2e80 {
-            2
-        } else {
-            4
-        }
-    };
-    let total: usize = text.chars().map(width).sum();
-    if total <= BEGINNING + END {
+    let pieces: Vec<&str> = pieces(text).collect();
+    let total: f32 = pieces.iter().map(|piece| tokens(piece)).sum();
+    if total <= (BEGINNING + END) as f32 {
         return text.to_owned();
     }
-    let upto = |letters: &mut dyn Iterator<Item = char>, limit: usize| {
-        let mut sum = 0;
-        letters
-            .take_while(|letter| {
-                sum += width(*letter);
-                sum <= limit
+    let upto = |pieces: &mut dyn Iterator<Item = &&str>, limit: usize| {
+        let mut sum = 0.0;
+        pieces
+            .take_while(|piece| {
+                sum += tokens(piece);
+                sum <= limit as f32
             })
-            .collect::<String>()
+            .map(|piece| piece.len())
+            .sum::<usize>()
     };
-    let begins = upto(&mut text.chars(), BEGINNING);
-    let ends: String = upto(&mut text.chars().rev(), END).chars().rev().collect();
-    format!("{begins} … {ends}")
+    let begins = upto(&mut pieces.iter(), BEGINNING);
+    let ends = text.len() - upto(&mut pieces.iter().rev(), END);
+    format!("{} … {}", text[..begins].trim_end(), text[ends..].trim_start())
+}
+
+/// Words of one script and single other characters. A long word is cut: nobody types one.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    const LETTERS_MAX: usize = 24;
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let of_word = |letter: char| {
+            letter.is_alphabetic() && (letter.is_ascii() == first.is_ascii()) && (letter as u32) < 0x2e80
+        };
+        let length = match of_word(first) {
+            true => rest.chars().take(LETTERS_MAX).take_while(|letter| of_word(*letter)).map(char::len_utf8).sum(),
+            false => first.len_utf8(),
+        };
+        let (piece, more) = rest.split_at(length);
+        rest = more;
+        Some(piece)
+    })
+}
+
+/// About how many tokens a piece is: measured with the vocabulary of Qwen2.5, on the high side.
+fn tokens(piece: &str) -> f32 {
+    let Some(first) = piece.chars().next() else { return 0.0 };
+    let letters = piece.chars().count() as f32;
+    match first {
+        // A space belongs to the word behind it.
+        ' ' => 0.1,
+        _ if !first.is_alphabetic() => 1.0,
+        _ if first.is_ascii() => (letters / 5.0).ceil(),
+        _ if (first as u32) < 0x2e80 => (letters / 2.5).ceil(),
+        _ => 0.9,
+    }
 }
 
 /// What the first token says. A model that gives no probabilities is believed, one that says something else is not.

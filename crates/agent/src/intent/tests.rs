@@ -70,8 +70,11 @@ fn of_a_long_message_both_ends_are_read() {
     let short = shortened(&text);
     assert!(short.starts_with("fix this:") && short.ends_with(" please") && short.len() < 300, "{short}");
     assert_eq!(shortened(" a\nb "), "a\nb");
-    let short = shortened(&"字".repeat(1000));
-    assert!(short.chars().count() < 80, "{short}");
+    for part in ["字", "ы", "x", "7", "{", "é", "\n", " ", "\u{1f600}"] {
+        let short = shortened(&format!("a{}b", part.repeat(1000)));
+        let about: f32 = pieces(&short).map(tokens).sum();
+        assert!(about <= (BEGINNING + END + 2) as f32, "{short}: {about}");
+    }
 }
 
 #[test]

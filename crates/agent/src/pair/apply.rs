@@ -45,7 +45,8 @@ pub(super) async fn apply(ctx: &mut TurnContext, draft: &Draft) -> Result<(), No
         return Ok(());
     }
     if let Some(why) = imports_nothing(ctx, draft, &placed).await {
-        let failed = NotApplied::Unclear(why);
+        let path = placed.files.first().map(|(path, _)| path.clone());
+        let failed = NotApplied::Unclear { why, path };
         for (edit, path) in edits {
             ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
         }
@@ -176,8 +177,10 @@ pub(super) fn placed(draft: &Draft) -> Result<Placed, (usize, Option<PathBuf>, N
         return Err((number, Some(path), NotApplied::Refused(why)));
     }
     let blocks: Vec<(&Head, &str)> = draft.blocks.iter().map(|block| (&block.head, block.text.as_str())).collect();
-    place::all(&blocks, &draft.around())
-        .map_err(|refused| (refused.block, refused.path, NotApplied::Unclear(refused.why.to_string())))
+    place::all(&blocks, &draft.around()).map_err(|refused| {
+        let failed = NotApplied::Unclear { why: refused.why.to_string(), path: refused.path.clone() };
+        (refused.block, refused.path, failed)
+    })
 }
 
 /// What is written.
@@ -220,8 +223,9 @@ pub(super) fn nothing_to_write(draft: &Draft, placed: &Placed, changes: &[Change
     if !placed.files.is_empty() {
         return unchanged(draft, changes);
     }
-    let left = placed.left.first()?;
-    Some(NotApplied::Unclear(format!("{}: {}", left.what, left.why)))
+    // Of several the one that a file is known for is the easiest to answer.
+    let left = placed.left.iter().find(|left| !left.could.is_empty()).or(placed.left.first())?;
+    Some(NotApplied::Nowhere { what: left.what.clone(), why: left.why.clone(), could: left.could.clone() })
 }
 
 /// Whether every file would stay as it is.
@@ -237,7 +241,8 @@ fn unchanged(draft: &Draft, changes: &[Change]) -> Option<NotApplied> {
     let blocks = draft.blocks.iter().filter_map(|block| Some((block.path.as_ref()?, &block.text)));
     let items = blocks.flat_map(|(path, text)| context::definitions(path, text));
     let names: Vec<String> = items.filter(|item| item.parents.is_empty()).map(|item| item.name).collect();
-    Some(NotApplied::Unchanged { names })
+    let paths = changes.iter().map(|change| change.path.clone()).collect();
+    Some(NotApplied::Unchanged { names, paths })
 }
 
 /// Whether the files may be written. The person is asked where the configuration wants that; the reason is for them.

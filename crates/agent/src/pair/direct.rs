@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use index::Source;
 use workspace::edit::{Change, ChangeKind};
 
-use super::{NotApplied, write};
+use super::{ask, write};
 use crate::command::Prompt;
-use crate::context::files;
+use crate::context::{Several, files};
 use crate::event::{Event, Outcome};
 use crate::facts::Project;
 use crate::turn_context::TurnContext;
@@ -34,6 +34,21 @@ const RENAME: &[&str] = &[
     "переименовать",
     "重命名",
     "改名",
+    "リネーム",
+];
+
+/// The same in several words.
+const RENAME_PHRASES: &[&str] = &[
+    "change the name of",
+    "ändere den namen von",
+    "change le nom de",
+    "cambia el nombre de",
+    "cambiar el nombre de",
+    "mude o nome de",
+    "muda o nome de",
+    "altere o nome de",
+    "измени имя",
+    "の名前を",
 ];
 
 /// Words for a file that is to go.
@@ -160,6 +175,40 @@ const FILLING: &[&str] = &[
     "callers",
     "references",
     "usages",
+    "把",
+    "将",
+    "请",
+    "函数",
+    "方法",
+    "类",
+    "变量",
+    "文件",
+    "这个",
+    "为",
+    "成",
+    "到",
+    "在",
+    "里",
+    "中",
+    "的",
+    "都",
+    "所有",
+    "全部",
+    "地方",
+    "を",
+    "に",
+    "へ",
+    "の",
+    "関数",
+    "メソッド",
+    "クラス",
+    "ファイル",
+    "変数",
+    "すべて",
+    "全て",
+    "変更",
+    "して",
+    "ください",
 ];
 
 /// Mentions that are named; of more only the count is told.
@@ -176,6 +225,7 @@ enum Asked {
 
 /// Reads a message.
 fn read(text: &str) -> Option<Asked> {
+    let text = apart(text);
     let words: Vec<&str> = text
         .split_whitespace()
         .map(|word| word.trim_matches(|c: char| "\"'`,;!?()@:".contains(c)).trim_end_matches('.'))
@@ -188,6 +238,10 @@ fn read(text: &str) -> Option<Asked> {
         .filter(|word| !is(word, RENAME) && !is(word, DELETE) && !is(word, FILLING))
         .map(|word| word.trim_end_matches("()").to_owned())
         .collect();
+    // Names in code are written in Latin letters; other words say something that is not known here.
+    if rest.iter().any(|word| word.contains(is_spaceless)) {
+        return None;
+    }
     match (&rest[..], asks(RENAME), asks(DELETE)) {
         ([from, to], true, false) => Some(Asked::Rename(from.clone(), to.clone())),
         // `rename discount in shop/pricing.py to rebate`: the file says which one is meant.
@@ -200,6 +254,38 @@ fn read(text: &str) -> Option<Asked> {
     }
 }
 
+/// Whether a letter is of a script that writes no spaces between words.
+fn is_spaceless(letter: char) -> bool {
+    letter as u32 >= 0x2e80
+}
+
+/// The message with spaces around the words that are known of languages which have none, and a word for each phrase.
+fn apart(text: &str) -> String {
+    let mut text = text.to_owned();
+    let lower = text.to_lowercase();
+    let phrase = RENAME_PHRASES.iter().find_map(|phrase| Some((lower.find(phrase)?, phrase.len())));
+    // Where lower case has other lengths the place is not known.
+    if let Some((at, length)) =
+        phrase.filter(|(at, length)| lower.len() == text.len() && text.get(*at..at + length).is_some())
+    {
+        text.replace_range(at..at + length, " rename ");
+    }
+    let mut known: Vec<&str> = [RENAME, DELETE, FILLING].concat();
+    known.retain(|word| word.chars().all(is_spaceless));
+    known.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    let (mut spaced, mut rest) = (String::new(), text.as_str());
+    while let Some(letter) = rest.chars().next() {
+        let word = known.iter().find(|word| rest.starts_with(**word));
+        match word {
+            Some(word) => spaced.extend([" ", word, " "]),
+            None if matches!(letter, '。' | '、' | '，' | '「' | '」' | '！' | '？') => spaced.push(' '),
+            None => spaced.push(letter),
+        }
+        rest = &rest[word.map_or(letter.len_utf8(), |word| word.len())..];
+    }
+    spaced
+}
+
 /// Does what a message asks for, if it asks for one of these. None leaves it to the model.
 pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outcome> {
     if prompt.failing.is_some() {
@@ -210,7 +296,7 @@ pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outco
     let project = tokio::task::spawn_blocking(move || Project::read(&root)).await.ok()?;
     let found = match asked {
         // A name may be used where nobody looked.
-        Asked::Rename(..) if project.unread.is_some() => Err(too_much(&project)),
+        Asked::Rename(..) if project.unread.is_some() => Err(too_much(&project).into()),
         Asked::Rename(from, to) => rename(&project, &from, &to)?,
         Asked::Delete(paths) => delete(&project, &paths)?,
     };
@@ -218,10 +304,12 @@ pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outco
     let (text, outcome) = match found {
         Ok((changes, text)) => match write(ctx, &changes, Vec::new()).await {
             Ok(()) => (text, Outcome::Done),
-            Err(NotApplied::Unclear(why) | NotApplied::Refused(why)) => (why.clone(), Outcome::Failed { why }),
             Err(failed) => (failed.why(), Outcome::Failed { why: failed.why() }),
         },
-        Err(why) => (why.clone(), Outcome::Failed { why }),
+        Err(Refused { why, several: Some(several) }) => {
+            return Some(ask::which(ctx, prompt, why, Some(&several)).await);
+        }
+        Err(Refused { why, .. }) => (why.clone(), Outcome::Failed { why }),
     };
     let item = ctx.conversation.push_assistant(&text);
     ctx.history.item(&item);
@@ -232,7 +320,27 @@ pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outco
 }
 
 /// The changes and what is told of them, or why there are none.
-type Found = Result<(Vec<Change>, String), String>;
+type Found = Result<(Vec<Change>, String), Refused>;
+
+/// Why nothing is done.
+struct Refused {
+    /// For the person.
+    why: String,
+    /// The name that would have to be another one.
+    several: Option<Several>,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, several: None }
+    }
+}
+
+impl From<Several> for Refused {
+    fn from(several: Several) -> Self {
+        Self { why: several.to_string(), several: Some(several) }
+    }
+}
 
 fn sources(project: &Project) -> Vec<Source<'_>> {
     project.sources.iter().map(|source| Source { path: &source.path, text: &source.text }).collect()
@@ -240,12 +348,23 @@ fn sources(project: &Project) -> Vec<Source<'_>> {
 
 fn rename(project: &Project, from: &str, to: &str) -> Option<Found> {
     if let Some(path) = existing(project, from) {
-        return Some(path.and_then(|path| rename_file(project, &path, to)));
+        return Some(path.map_err(Refused::from).and_then(|path| rename_file(project, &path, to)));
     }
     match index::rename(&sources(project), from, to) {
         // What is not there may be written otherwise, and what is in another language the model knows.
         Err(index::Unclear::Absent(_) | index::Unclear::Language(_) | index::Unclear::NotAName(_)) => None,
-        Err(unclear) => Some(Err(unclear.to_string())),
+        Err(unclear) => {
+            let why = unclear.to_string();
+            let several = match unclear {
+                index::Unclear::Several { name: _, places } => {
+                    let named = |place: &String| place.split('`').nth(1).map(str::to_owned);
+                    Some(Several { name: from.to_owned(), could: places.iter().filter_map(named).collect() })
+                }
+                index::Unclear::Taken { name, .. } => Some(Several { name, could: Vec::new() }),
+                _ => None,
+            };
+            Some(Err(Refused { why, several }))
+        }
         Ok(renamed) => {
             let files = renamed.files.len();
             let mut text = format!(
@@ -282,7 +401,8 @@ fn rename_file(project: &Project, from: &Path, to: &str) -> Found {
         _ => target,
     };
     if project.root.join(&target).exists() {
-        return Err(format!("{} exists already; choose another name", target.display()));
+        let why = format!("{} exists already; choose another name", target.display());
+        return Err(Refused { why, several: Some(Several { name: to.to_owned(), could: Vec::new() }) });
     }
     let moved = index::moved(&sources(project), from, &target)?;
     let mut text = format!("Renamed {} to {}", from.display(), target.display());
@@ -302,7 +422,7 @@ fn delete(project: &Project, written: &[String]) -> Option<Found> {
     for word in written {
         let path = match existing(project, word)? {
             Ok(path) => path,
-            Err(why) => return Some(Err(why)),
+            Err(several) => return Some(Err(several.into())),
         };
         let importers = index::importers(&sources(project), &path);
         text += &format!("Deleted {}.", path.display());
@@ -316,7 +436,7 @@ fn delete(project: &Project, written: &[String]) -> Option<Found> {
 }
 
 /// The file that a word names: by its path, or by its end where only one ends so. The error names those that could be meant.
-fn existing(project: &Project, word: &str) -> Option<Result<PathBuf, String>> {
+fn existing(project: &Project, word: &str) -> Option<Result<PathBuf, Several>> {
     let path = files::inside(&project.root, word).filter(|_| word.contains(['.', '/']))?;
     if project.root.join(&path).is_file() {
         return Some(Ok(path));
@@ -326,8 +446,8 @@ fn existing(project: &Project, word: &str) -> Option<Result<PathBuf, String>> {
         [] => None,
         [one] => Some(Ok(one.clone())),
         _ => {
-            let names: Vec<String> = alike.iter().take(MENTIONS_NAMED).map(|path| path.display().to_string()).collect();
-            Some(Err(format!("{word} could be {}; say which", names.join(" or "))))
+            let could = alike.iter().take(MENTIONS_NAMED).map(|path| path.display().to_string()).collect();
+            Some(Err(Several { name: word.to_owned(), could }))
         }
     }
 }
@@ -356,6 +476,12 @@ mod tests {
         rename("Benenne die Funktion discount überall in rebate um.", "discount", "rebate");
         rename("rename discount in shop/pricing.py to rebate", "pricing.discount", "rebate");
         rename("Rename shop/pricing.py to rates.py.", "shop/pricing.py", "rates.py");
+        rename("把 discount 重命名为 rebate", "discount", "rebate");
+        rename("请把函数discount在所有文件里改名为rebate。", "discount", "rebate");
+        rename("discount を rebate にリネームしてください", "discount", "rebate");
+        rename("関数 discount の名前を rebate に変更して", "discount", "rebate");
+        rename("Cambia el nombre de discount a rebate", "discount", "rebate");
+        rename("Change the name of name to title", "name", "title");
         assert_eq!(read("Delete the file old.py."), Some(Asked::Delete(vec!["old.py".to_owned()])));
         for text in [
             "Rename discount to rebate and add a test.",
@@ -363,6 +489,8 @@ mod tests {
             "Delete the loop.",
             "Add a method rename(a) to b.",
             "Remove the function tax from shop/pricing.py.",
+            "把 discount 改名的时候写日志",
+            "名前を変更",
         ] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -5,6 +5,7 @@
 //! those is `candidates`' work. No command is run.
 
 mod apply;
+mod ask;
 mod direct;
 mod doubt;
 mod draft;
@@ -14,6 +15,8 @@ mod prompt;
 mod reply;
 mod request;
 mod sample;
+
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -40,8 +43,12 @@ const BYTES_PER_TOKEN: usize = 3;
 /// Randomness of another try after an answer that changed nothing: the same again would be the same again.
 pub const FRESH_TEMPERATURE: f64 = 0.7;
 
-/// How often an answer that changed nothing is asked for anew. Each finds something in about a third of the cases.
+/// How often an answer that changed nothing is asked for anew where a check fails. Each finds something in about a third of
+/// the cases.
 const FRESH_TRIES: usize = 3;
+
+/// The same where there is no check that could tell a good answer.
+const UNCHECKED_TRIES: usize = 1;
 
 /// Runs one turn. Only a message that asks for a change can change a file.
 pub async fn turn(ctx: &mut TurnContext, prompt: &Prompt, intent: Intent) -> Outcome {
@@ -62,8 +69,9 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
     }
     let prompt = &prompt;
     let gathered = gather(ctx, prompt).await;
-    if let Some(why) = gathered.unclear.first().cloned() {
-        return Outcome::Failed { why };
+    if let Some(several) = gathered.unclear.first() {
+        ctx.say(&prompt.text).await;
+        return ask::which(ctx, prompt, several.to_string(), Some(several)).await;
     }
     let files: Vec<Shown> = gathered.files().cloned().collect();
     let mut settings = settings(ctx, &files);
@@ -73,6 +81,7 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
         ctx.conversation.show(&file.path, &file.text);
     }
     let task = Task::of(&prompt.text);
+    let fresh_max = if prompt.failing.is_some() { FRESH_TRIES } else { UNCHECKED_TRIES };
     let (mut repaired, mut fresh) = (false, 0);
     loop {
         let mut draft = Draft::new(ctx.root(), files.clone(), task, &prompt.text);
@@ -83,22 +92,22 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
         }
         let failed = match apply(ctx, &draft).await {
             Ok(()) => return Outcome::Done,
-            Err(failed) if repaired => return Outcome::Failed { why: failed.why() },
             Err(failed) => failed,
         };
         match failed {
-            NotApplied::Unclear(why) => {
+            NotApplied::Unclear { .. } | NotApplied::Nowhere { .. } if !repaired => {
+                let why = failed.why();
                 ctx.notice(format!("the change did not apply and is asked for again: {why}")).await;
-                ctx.say(&format!("{why}\n\nWrite the whole function again in one code block.")).await;
+                ctx.say(&ask::once_more(&failed)).await;
                 repaired = true;
             }
-            // A check that fails says that something must change. A small model that is told so says the same again (0 of
-            // 20); asked anew it finds the bug (6 of 20). What the person said in between must not be lost by that.
-            NotApplied::Unchanged { names }
-                if prompt.failing.is_some() && fresh < FRESH_TRIES && ctx.conversation.items().len() == begins + 2 =>
+            // Something must change. A small model that is told so says the same again (0 of 20); asked anew it finds a bug in
+            // 6 of 20. What the person said in between must not be lost by that.
+            NotApplied::Unchanged { names, .. }
+                if fresh < fresh_max && ctx.conversation.items().len() == begins + 2 =>
             {
                 fresh += 1;
-                ctx.notice("the answer changes nothing and the check fails; another answer is asked for").await;
+                ctx.notice("the answer changes nothing; Flint asks the model for another one").await;
                 ctx.conversation.truncate(begins);
                 ctx.say(&message(&gathered, &anew(prompt, &names))).await;
                 if ctx.config().temperature.is_none() {
@@ -108,7 +117,8 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
                     settings["seed"] = json!(fresh);
                 }
             }
-            failed => return Outcome::Failed { why: failed.why() },
+            NotApplied::Refused(why) => return Outcome::Failed { why },
+            failed => return ask::person(ctx, prompt, &failed).await,
         }
     }
 }
@@ -131,13 +141,30 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Why a change was not made.
+#[derive(Debug)]
 pub(crate) enum NotApplied {
-    /// The answer cannot be placed; the model could do better.
-    Unclear(String),
+    /// The answer cannot be brought into a file; the model could do better.
+    Unclear {
+        /// What is wrong with it.
+        why: String,
+        /// The file.
+        path: Option<PathBuf>,
+    },
+    /// Nothing says which file the answer belongs to.
+    Nowhere {
+        /// What has no file.
+        what: String,
+        /// Why.
+        why: String,
+        /// Files it could belong to.
+        could: Vec<PathBuf>,
+    },
     /// The answer is what is there already.
     Unchanged {
         /// What it defines.
         names: Vec<String>,
+        /// The files that stay as they are.
+        paths: Vec<PathBuf>,
     },
     /// The file system or the person said no.
     Refused(String),
@@ -146,7 +173,8 @@ pub(crate) enum NotApplied {
 impl NotApplied {
     pub(crate) fn why(&self) -> String {
         match self {
-            Self::Unclear(why) | Self::Refused(why) => why.clone(),
+            Self::Unclear { why, .. } | Self::Refused(why) => why.clone(),
+            Self::Nowhere { what, why, .. } => format!("{what}: {why}"),
             Self::Unchanged { .. } => {
                 "the answer is what the file says already; say more exactly what is to change, or use `try`".to_owned()
             }

@@ -7,6 +7,7 @@
 
 mod account;
 mod split;
+mod tests_of;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,8 @@ pub struct Left {
     pub what: String,
     /// Why it was not placed, for the person.
     pub why: String,
+    /// Files it could belong to.
+    pub could: Vec<PathBuf>,
 }
 
 /// Why an answer cannot be placed: the number of the block, its file where that is known, and the reason.
@@ -74,23 +77,30 @@ pub fn all(blocks: &[(&Head, &str)], around: &Surroundings<'_>) -> Result<Placed
         let parts = split::parts(head, text, &Surroundings { files: &files, ..*around });
         let parts = match parts {
             Ok(parts) => parts,
-            Err(why) => {
-                placed.left.push(Left { block: number, what: "a block".to_owned(), why });
+            Err(split::Nowhere { name, why, could }) => {
+                let what = name.map_or_else(|| "a block".to_owned(), |name| format!("`{name}`"));
+                placed.left.push(Left { block: number, what, why, could });
                 continue;
             }
         };
-        placed.left.extend(parts.left.into_iter().map(|(what, why)| Left { block: number, what, why }));
+        let left = parts.left.into_iter();
+        placed.left.extend(left.map(|(what, nowhere)| Left {
+            block: number,
+            what,
+            why: nowhere.why,
+            could: nowhere.could,
+        }));
         for (path, text) in parts.parts {
             let around = Surroundings { files: &files, ..*around };
             let edited = rewrite(&path, head, &text, &around);
             let edited = edited.map_err(|why| Refused { block: number, path: Some(path.clone()), why })?;
             for name in edited.left_out {
                 let why = "the answer leaves out its body, so it stays as it is".to_owned();
-                placed.left.push(Left { block: number, what: format!("`{name}`"), why });
+                placed.left.push(Left { block: number, what: format!("`{name}`"), why, could: Vec::new() });
             }
             if let Some(line) = behind(&path, &text, &edited.text).filter(|_| !split::is_patch(head, &text)) {
                 let why = "it stands behind the definitions, like an example of how to use them".to_owned();
-                placed.left.push(Left { block: number, what: format!("`{line}`"), why });
+                placed.left.push(Left { block: number, what: format!("`{line}`"), why, could: Vec::new() });
             }
             match files.iter_mut().find(|file| file.path == path) {
                 Some(file) => file.text = edited.text,

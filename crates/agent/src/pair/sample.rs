@@ -160,7 +160,7 @@ impl Question {
             return Err(failed);
         }
         if changes.is_empty() {
-            return Err(NotApplied::Unclear("the answer has no code for a file".to_owned()));
+            return Err(NotApplied::Unclear { why: "the answer has no code for a file".to_owned(), path: None });
         }
         let batch = Batch::resolve(&self.root, &changes);
         let batch = batch.map_err(|error| NotApplied::Refused(error.to_string()))?;
@@ -192,7 +192,7 @@ impl Author for Arc<Question> {
             let read = tokio::task::spawn_blocking(move || question.read(&text, whole)).await;
             let files = read.map_err(|error| format!("reading the answer broke: {error}"))?;
             match files {
-                Err(NotApplied::Unchanged { names }) if fresh < FRESH_TRIES => {
+                Err(NotApplied::Unchanged { names, .. }) if fresh < FRESH_TRIES => {
                     fresh += 1;
                     prompt = anew(&self.prompt, &names);
                     sampling = sampling.anew();

@@ -59,11 +59,15 @@ async fn what_is_left_out_in_any_words_stays() {
 async fn what_two_files_have_is_not_guessed() {
     let answer = "```python\ndef main():\n    return 2\n```\n";
     let files = [("a.py", "def main():\n    return 1\n"), ("b.py", "def main():\n    return 1\n")];
-    let world = world(&files, [Say::all(answer), Say::all(answer)]).await;
+    let world = world(&files, [Say::all(answer), Say::all(answer), Say::all(answer)]).await;
     let mut talk = world.start();
-    let Outcome::Failed { why } = talk.ask("Return 2 from main.").await else { panic!("it cannot be known") };
-    assert!(why.contains("`main`: it stands in a.py and in b.py; say which file is meant"), "{why}");
+    let Outcome::Asked { question } = talk.ask("Return 2 from main.").await else { panic!("it cannot be known") };
+    assert!(question.starts_with("Which file does `main` belong to: `a.py`, `b.py`?"), "{question}");
     assert_eq!((world.read("a.py"), world.read("b.py")), (files[0].1.to_owned(), files[1].1.to_owned()));
+    let messages = world.script.messages(1);
+    assert!(messages[2].1.contains("it stands in a.py and in b.py"), "the model was asked as well: {messages:?}");
+    assert_eq!(talk.ask("b.py").await, Outcome::Done);
+    assert_eq!((world.read("a.py").as_str(), world.read("b.py").as_str()), (files[0].1, "def main():\n    return 2\n"));
     let messages = world.script.messages(1);
     assert!(messages[2].1.contains("it stands in a.py and in b.py"), "the model is told the reason: {messages:?}");
 }
@@ -121,8 +125,11 @@ async fn a_rename_needs_no_model() {
 async fn a_name_of_two_classes_is_asked_about() {
     let world = world(&[("shop/catalog.py", CATALOG), ("shop/cart.py", CART)], []).await;
     let mut talk = world.start();
-    let Outcome::Failed { why } = talk.ask("Rename add to put.").await else { panic!("it cannot be known") };
-    assert!(why.contains("shop/cart.py:12 (`Cart.add`), shop/catalog.py:20 (`Catalog.add`)"), "{why}");
+    let Outcome::Asked { question } = talk.ask("Rename add to put.").await else { panic!("it cannot be known") };
+    assert!(question.contains("shop/cart.py:12 (`Cart.add`), shop/catalog.py:20 (`Catalog.add`)"), "{question}");
+    assert_eq!(world.read("shop/cart.py"), CART);
+    assert_eq!(talk.ask("`Catalog.add`").await, Outcome::Done);
+    assert!(world.read("shop/catalog.py").contains("def put("), "{}", world.read("shop/catalog.py"));
     assert_eq!(world.read("shop/cart.py"), CART);
 }
 
@@ -166,7 +173,8 @@ async fn undo_keeps_what_the_person_wrote_since() {
 #[tokio::test]
 async fn among_ten_thousand_files_the_right_one_or_a_question() {
     let answer = "```markdown\n# Flint\n```\n";
-    let world = world(&[("README.md", "# Flimt\n\nReal-time coding.\n")], [Say::all(answer)]).await;
+    let rounded = "```python\ndef tax(net):\n    return round(net)\n```\n";
+    let world = world(&[("README.md", "# Flimt\n\nReal-time coding.\n")], [Say::all(answer), Say::all(rounded)]).await;
     for number in 0..10_000 {
         let folder = format!("part{}", number % 100);
         world.write(&format!("{folder}/m{number}.py"), &format!("def f{number}(title):\n    return title\n"));
@@ -182,9 +190,14 @@ async fn among_ten_thousand_files_the_right_one_or_a_question() {
         (world.read("part0/README.md").as_str(), world.read("part99/README.md").as_str()),
         ("# Flimt\n", "# Flimt\n")
     );
-    let Outcome::Failed { why } = talk.ask("Round the tax in pricing.py.").await else { panic!("it cannot be known") };
-    assert_eq!(why, "pricing.py could be part0/pricing.py or part99/pricing.py; say which");
+    let asked = talk.ask("Round the tax in pricing.py.").await;
+    let question = "pricing.py could be part0/pricing.py or part99/pricing.py; say which".to_owned();
+    assert_eq!(asked, Outcome::Asked { question });
     assert_eq!(world.script.requests().len(), 1, "nothing is asked where the file is not known");
+    assert_eq!(talk.ask("part99/pricing.py").await, Outcome::Done);
+    assert_eq!(world.read("part99/pricing.py"), "def tax(net):\n    return round(net)\n");
+    let asked = world.script.messages(1).pop().unwrap().1;
+    assert!(asked.contains("Round the tax in part99/pricing.py."), "{asked}");
 }
 
 #[tokio::test]

@@ -44,9 +44,31 @@ async fn an_answer_that_does_not_apply_is_asked_for_once_more() {
 
     let world = World::new([Say::all(elided), Say::all(elided)]).await;
     let mut talk = world.start();
-    assert!(matches!(talk.ask("Fix the bug.").await, Outcome::Failed { .. }));
+    assert!(matches!(talk.ask("Fix the bug.").await, Outcome::Asked { .. }));
     assert_eq!(world.read("module.py"), MODULE);
     assert_eq!(talk.count(|event| matches!(event, Event::EditFailed { .. })), 2);
+}
+
+#[tokio::test]
+async fn an_answer_that_changes_nothing_is_asked_for_once_more_and_then_the_person_is_asked() {
+    let same = format!("```python\n{MODULE}```\n");
+    let world = World::new([Say::all(&same), Say::all(ANSWER)]).await;
+    let mut talk = world.start();
+    assert_eq!(talk.ask("Make last work.").await, Outcome::Done);
+    assert_eq!(world.read("module.py"), FIXED);
+    let body = &world.script.requests()[1];
+    assert!(body["temperature"].as_f64() > Some(0.0), "the same again would be the same again: {body}");
+    assert_eq!(world.script.messages(1).len(), 1, "the model does not read that it said nothing new");
+
+    let world = World::new([Say::all(&same), Say::all(&same), Say::all(ANSWER)]).await;
+    let mut talk = world.start();
+    let Outcome::Asked { question } = talk.ask("Make last work.").await else { panic!("nothing changed") };
+    assert!(question.starts_with("What should be different in `last` (`module.py`)?"), "{question}");
+    assert_eq!(world.read("module.py"), MODULE);
+    assert_eq!(talk.ask("the last element").await, Outcome::Done);
+    assert_eq!(world.read("module.py"), FIXED);
+    let messages = world.script.messages(2);
+    assert!(messages.iter().any(|(role, text)| role == "assistant" && *text == question), "{messages:?}");
 }
 
 #[tokio::test]

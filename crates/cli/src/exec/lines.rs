@@ -80,6 +80,9 @@ impl Follow for Lines {
                 usage["cached_input_tokens"] = usage["cached_tokens"].clone();
                 match outcome {
                     Outcome::Done => print(&json!({"type": "turn.completed", "usage": usage})),
+                    Outcome::Asked { question } => {
+                        print(&json!({"type": "turn.completed", "usage": usage, "question": question}))
+                    }
                     Outcome::Stopped => failed("stopped", &usage),
                     Outcome::Failed { why } => failed(why, &usage),
                 }

@@ -75,7 +75,7 @@ impl App {
         self.leave_open_edits();
         self.files_fresh = false;
         match outcome {
-            Outcome::Done => {}
+            Outcome::Done | Outcome::Asked { .. } => {}
             Outcome::Stopped => self.notice(format!("stopped after {seconds:.1} s; what is above was kept")),
             Outcome::Failed { why } => self.trouble(why),
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use index::outline::{self, Item, Kind, Language};
 
-use super::{Head, Surroundings, TALK, comment_path, existing, looks_like_path, split_info, words};
+use super::{Head, Surroundings, TALK, comment_path, existing, looks_like_path, split_info, tests_of as tests, words};
 use crate::context::{Shown, definitions, files};
 use crate::pair::request::mentions;
 
@@ -18,13 +18,29 @@ pub(super) struct Parts {
     /// Files, and what of the block is about them.
     pub(super) parts: Vec<(PathBuf, String)>,
     /// What is placed nowhere: its name, and why.
-    pub(super) left: Vec<(String, String)>,
+    pub(super) left: Vec<(String, Nowhere)>,
 }
 
-/// Divides a block. The error says for the person why it belongs nowhere.
-pub(super) fn parts(head: &Head, text: &str, around: &Surroundings<'_>) -> Result<Parts, String> {
+/// Why something is placed nowhere, for the person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nowhere {
+    /// The first definition of it, where there is one.
+    pub(super) name: Option<String>,
+    pub(super) why: String,
+    /// Files it could belong to.
+    pub(super) could: Vec<PathBuf>,
+}
+
+impl From<&str> for Nowhere {
+    fn from(why: &str) -> Self {
+        Self { name: None, why: why.to_owned(), could: Vec::new() }
+    }
+}
+
+/// Divides a block. The error says why it belongs nowhere.
+pub(super) fn parts(head: &Head, text: &str, around: &Surroundings<'_>) -> Result<Parts, Nowhere> {
     if around.task.question {
-        return Err("the message is a question".to_owned());
+        return Err("the message is a question".into());
     }
     let (language, rest) = split_info(&head.info);
     let named = rest.iter().chain([&language]).find_map(|word| existing(word, around));
@@ -51,7 +67,7 @@ pub(super) fn parts(head: &Head, text: &str, around: &Surroundings<'_>) -> Resul
     let named = named.filter(fits).or_else(|| fresh().filter(fits)).or_else(|| made().filter(fits));
     let talk = TALK.contains(&language.to_lowercase().as_str());
     if talk && named.is_none() {
-        return Err("it is a command or its output, which Flint does not run".to_owned());
+        return Err("it is a command or its output, which Flint does not run".into());
     }
     let kind = named.clone().filter(|path| Language::of(path).is_some()).or_else(|| like(language, around));
     match kind {
@@ -120,7 +136,7 @@ fn code(
     language: &str,
     text: &str,
     around: &Surroundings<'_>,
-) -> Result<Parts, String> {
+) -> Result<Parts, Nowhere> {
     let mut items = definitions(kind, text);
     if let Some(language) = Language::of(kind).filter(|_| items.is_empty()) {
         // The inside of a class: methods without their class.
@@ -129,8 +145,11 @@ fn code(
     }
     let tops: Vec<&Item> = items.iter().filter(|item| item.parents.is_empty() || !is_inside(item, &items)).collect();
     if tops.is_empty() {
-        let path = named.or_else(|| fresh(kind, around));
-        let path = path.ok_or_else(|| "it defines nothing, and no file is named".to_owned())?;
+        let path = named.or_else(|| fresh(kind, around)).or_else(|| tests::file(kind, &[], text, around));
+        let path = path.ok_or_else(|| Nowhere {
+            could: could(kind, around),
+            ..Nowhere::from("it defines nothing, and no file is named")
+        })?;
         return Ok(Parts { parts: vec![(path, text.to_owned())], left: Vec::new() });
     }
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -155,7 +174,8 @@ fn code(
             Owner::File(path) => owners.push(Some(path)),
             Owner::Left(why) => {
                 if let Some(why) = why {
-                    parts.left.push((format!("`{}`", item.name), why));
+                    let name = Some(item.name.clone());
+                    parts.left.push((format!("`{}`", item.name), Nowhere { name, why, could: Vec::new() }));
                 }
                 owners.push(None);
                 dropped.push(number);
@@ -171,7 +191,8 @@ fn code(
             _ => {
                 let names: Vec<String> = paths.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
                 let why = format!("it stands in {}; say which file is meant", names.join(" and in "));
-                parts.left.push((format!("`{}`", tops[number].name), why));
+                let name = tops[number].name.clone();
+                parts.left.push((format!("`{name}`"), Nowhere { name: Some(name), why, could: paths }));
                 dropped.push(number);
             }
         }
@@ -182,7 +203,7 @@ fn code(
         |number: usize| known(&owners[number..]).or_else(|| owners[..number].iter().rev().flatten().next().cloned());
     let all_new = owners.iter().all(Option::is_none);
     let lone = if all_new && named.is_none() && dropped.len() < tops.len() {
-        Some(meant(kind, language, around)?)
+        Some(meant(kind, language, &tops, text, around)?)
     } else {
         None
     };
@@ -284,10 +305,16 @@ fn wanted(around: &Surroundings<'_>) -> Vec<PathBuf> {
     found
 }
 
-/// Where a block goes that no name leads to: the one file of its language that the request wants made, or names, or else
-/// the only one that was shown and is no test.
-fn meant(kind: &Path, language: &str, around: &Surroundings<'_>) -> Result<PathBuf, String> {
-    if let Some(path) = fresh(kind, around) {
+/// Where a block goes that no name leads to: the one file of its language that the request wants made, or names; tests
+/// beside other tests; else the only file that was shown and is not a test, or the one whose names the request has.
+fn meant(
+    kind: &Path,
+    language: &str,
+    tops: &[&Item],
+    text: &str,
+    around: &Surroundings<'_>,
+) -> Result<PathBuf, Nowhere> {
+    if let Some(path) = fresh(kind, around).or_else(|| tests::file(kind, tops, text, around)) {
         return Ok(path);
     }
     let same = |path: &Path| is_like(kind, path);
@@ -299,8 +326,17 @@ fn meant(kind: &Path, language: &str, around: &Surroundings<'_>) -> Result<PathB
     let mut code = around.files.iter().filter(|file| !files::is_test(&file.path));
     match (code.next(), code.next()) {
         (Some(file), None) if same(&file.path) || language.is_empty() => Ok(file.path.clone()),
-        _ => Err("it is new, and nothing says which file it belongs to; name the file".to_owned()),
+        _ => tests::subject(kind, around.request, around).ok_or_else(|| Nowhere {
+            name: tops.first().map(|item| item.name.clone()),
+            could: could(kind, around),
+            ..Nowhere::from("it is new, and nothing says which file it belongs to; name the file")
+        }),
     }
+}
+
+/// Files of a block's language that were shown.
+fn could(kind: &Path, around: &Surroundings<'_>) -> Vec<PathBuf> {
+    around.files.iter().filter(|file| is_like(kind, &file.path)).map(|file| file.path.clone()).collect()
 }
 
 /// The one file of a block's language that the request wants made.
@@ -310,12 +346,12 @@ fn fresh(kind: &Path, around: &Surroundings<'_>) -> Option<PathBuf> {
     fresh.next().filter(|_| fresh.next().is_none())
 }
 
-fn is_like(kind: &Path, path: &Path) -> bool {
+pub(super) fn is_like(kind: &Path, path: &Path) -> bool {
     files::language(path) == files::language(kind) || path.extension() == kind.extension()
 }
 
 /// A block that is not code: by its name, else by its language.
-fn other(named: Option<PathBuf>, language: &str, text: &str, around: &Surroundings<'_>) -> Result<Parts, String> {
+fn other(named: Option<PathBuf>, language: &str, text: &str, around: &Surroundings<'_>) -> Result<Parts, Nowhere> {
     let is = |path: &Path| {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
         !language.is_empty() && (files::language(path) == like_name(language) || ending == language)
@@ -328,12 +364,15 @@ fn other(named: Option<PathBuf>, language: &str, text: &str, around: &Surroundin
     let shown = || around.files.iter().filter(|file| is(&file.path)).map(|file| file.path.clone());
     let asked = || one(shown().filter(|path| asked(path, around)).collect());
     let path = named.or_else(fresh).or_else(asked).or_else(|| one(shown().collect()));
-    let path = path.ok_or_else(|| "nothing says which file it belongs to; name the file".to_owned())?;
+    let path = path.ok_or_else(|| Nowhere {
+        could: shown().collect(),
+        ..Nowhere::from("nothing says which file it belongs to; name the file")
+    })?;
     Ok(Parts { parts: vec![(path, text.to_owned())], left: Vec::new() })
 }
 
 /// The files of a diff, and their hunks.
-fn patch(text: &str, named: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Parts, String> {
+fn patch(text: &str, named: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Parts, Nowhere> {
     let mut parts = Parts::default();
     let mut at: Option<PathBuf> = named;
     for line in text.split_inclusive('\n') {
@@ -352,7 +391,7 @@ fn patch(text: &str, named: Option<PathBuf>, around: &Surroundings<'_>) -> Resul
         {
             continue;
         }
-        let Some(path) = &at else { return Err("the diff names no file".to_owned()) };
+        let Some(path) = &at else { return Err("the diff names no file".into()) };
         match parts.parts.iter_mut().find(|(other, _)| other == path) {
             Some((_, hunks)) => hunks.push_str(line),
             None => parts.parts.push((path.clone(), line.to_owned())),
