@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::command::{Decision, Prompt};
 use crate::event::{ApprovalAsk, Event};
+use crate::pair;
 use crate::turn_context::{During, TurnContext};
 
 /// What a message asks for.
@@ -136,6 +137,10 @@ pub async fn of(ctx: &mut TurnContext, prompt: &Prompt) -> Result<Option<(Decide
     let begun = Instant::now();
     let offered = ctx.open.as_ref().is_some_and(|open| open.offers(&prompt.text)).then_some(Intent::Change);
     let sure = prompt.intent.or_else(|| set(ctx.config().intent)).or(offered).or_else(|| rules::intent(&prompt.text));
+    let sure = match sure {
+        None if pair::is_rename(ctx.root(), &prompt.text).await => Some(Intent::Change),
+        sure => sure,
+    };
     let mut decided = match sure {
         Some(intent) => Decided { intent, odds: None, evidence: None, tokens: 0, ms: 0.0 },
         None => match ask_model(ctx, &prompt.text).await? {

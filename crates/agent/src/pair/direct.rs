@@ -286,6 +286,16 @@ fn apart(text: &str) -> String {
     spaced
 }
 
+/// Whether a message asks for a name to be another one and for nothing else, and the project has that name.
+pub(crate) async fn is_rename(root: PathBuf, text: &str) -> bool {
+    let Some(Asked::Rename(from, to)) = read(text) else { return false };
+    let found = tokio::task::spawn_blocking(move || {
+        let project = Project::read(&root);
+        rename(&project, &from, &to).is_some()
+    });
+    found.await.unwrap_or_default()
+}
+
 /// Does what a message asks for, if it asks for one of these. None leaves it to the model.
 pub(super) async fn turn(ctx: &mut TurnContext, prompt: &Prompt) -> Option<Outcome> {
     if prompt.failing.is_some() {

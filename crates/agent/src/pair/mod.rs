@@ -1,8 +1,8 @@
 //! The working style for fast, small models: one question, one answer, whole functions or whole files.
 //!
 //! A turn gathers what the task is about, asks once, shows the change as it grows, and writes all of it or nothing. An
-//! answer that does not apply is asked for once more with the reason; fresh samples beat long repair chains, and making
-//! those is `candidates`' work. No command is run.
+//! answer that does not apply is asked for once more with the reason, one that changes nothing without it; then the person
+//! is asked. Fresh samples beat long repair chains, and making those is `candidates`' work. No command is run.
 
 mod apply;
 mod ask;
@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+pub(crate) use direct::is_rename;
 pub use draft::{Block, Draft};
 pub use parser::{Head, Parser, Part};
 pub use prompt::{Task, message};

@@ -32,6 +32,11 @@ def total(cart):
 /// How long an answer may take before a test gives up: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The binary that is tried: `FLINT_UNDER_TEST` names another one, such as that of an older commit, to see that a test can fail.
+fn under_test() -> PathBuf {
+    std::env::var_os("FLINT_UNDER_TEST").map_or_else(|| env!("CARGO_BIN_EXE_flint").into(), PathBuf::from)
+}
+
 /// A folder, a state of its own, and a model.
 pub struct World {
     folder: tempfile::TempDir,
@@ -115,7 +120,7 @@ impl World {
 
     /// `flint` with these arguments; those of the model are added where they may stand.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flint"));
+        let mut command = Command::new(under_test());
         command.args(self.settings()).args(arguments).envs(self.variables()).env_remove("FLINT_HOME");
         command.current_dir(self.root()).stdin(Stdio::null());
         command
@@ -173,7 +178,7 @@ impl World {
 
     /// The same where something was printed before.
     pub fn screen_after(&self, before: &str, arguments: &[&str], size: (u16, u16)) -> Screen {
-        let command = blocking::Command::new(env!("CARGO_BIN_EXE_flint"));
+        let command = blocking::Command::new(under_test());
         let command = command.args(self.settings()).args(arguments).envs(self.variables());
         let command = command.env_remove("FLINT_HOME").env_remove("NO_COLOR").current_dir(self.root());
         let screen = Screen::start_after(&before.replace('\n', "\r\n"), command, size);

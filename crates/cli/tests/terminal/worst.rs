@@ -12,6 +12,9 @@
 //! | 8 the retry misleads the model | `a_retry_asks_for_nothing_that_nobody_said` |
 //! | 9 invention with the facts at hand | `what_is_known_is_not_invented`; `tools/intent.rs` |
 //! | 10 forced tools with a format, calls in `<tools>` | `server/src/tools.rs`, `text/src/answer`; `clients/more_clients.rs` runs Cline |
+//!
+//! With `FLINT_UNDER_TEST=PATH` the binary of another commit is tried. `talk_on_the_screen` and the others fail with that of
+//! 9bd0c72, where they were met; `docs/internals/notebook.md` has the list.
 
 use crate::world::{CART, World, printed};
 
@@ -134,7 +137,7 @@ fn an_elision_replaces_no_code() {
     world.write("src/schema.rs", code);
     let output = world.exec(&["Fix the typo in the README title"]);
     assert_eq!(world.read("src/schema.rs"), code, "{}", printed(&output));
-    assert_eq!(output.status.code(), Some(3), "it was not done, and says so: {}", printed(&output));
+    assert_eq!(output.status.code(), Some(5), "it was not done, and is asked about: {}", printed(&output));
 }
 
 #[test]
