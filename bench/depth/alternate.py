@@ -1,6 +1,6 @@
 """Decoding at a depth, Flint and llama.cpp in turn, a second each, with the bandwidth measured before every pair.
 
-    python3 alternate.py FLINT-DEPTH LLAMA-DEPTH MODEL.gguf DEPTH SECONDS > OUT.jsonl
+    python3 alternate.py LAB LLAMA-DEPTH MODEL.gguf DEPTH SECONDS > OUT.jsonl
 
 The memory of the machine this was written on changes its speed from minute to minute, so a ratio counts only between neighbours. llama.cpp
 runs as four processes, with and without its repacked weights and flash attention; with flash is what llama-bench chooses by itself. Medians of both ratios go to standard error.
@@ -22,8 +22,8 @@ def ask(process):
     return process.stdout.readline().strip()
 
 
-flint_program, llama_program, model, depth, seconds = sys.argv[1:]
-flint = start([flint_program, model, depth, str(COUNT)])
+lab_program, llama_program, model, depth, seconds = sys.argv[1:]
+flint = start([lab_program, "depth", model, depth, str(COUNT)])
 peers = {f"repack {r}, flash {f}": start([llama_program, model, depth, str(COUNT), r, f]) for r in "01" for f in "01"}
 end, pairs = time.time() + float(seconds), []
 while time.time() < end:

@@ -2,8 +2,6 @@
 //!
 //! It looks and measures and changes nothing. What the system does not tell is reported as unknown, never guessed.
 
-pub mod machine;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +9,9 @@ use boundary::terminal::clean_line;
 use clap::Args;
 use hub::{PullOptions, Store, format_bytes};
 use kernels::Kernels;
+use load::bandwidth::read_bandwidth;
+use load::machine;
 use serde_json::{Value, json};
-
-use crate::bandwidth::read_bandwidth;
-use crate::load;
 
 /// Arguments of `flint doctor`.
 #[derive(Debug, Args)]

@@ -7,13 +7,9 @@
 extern crate boundary;
 
 mod attempt;
-mod bandwidth;
-mod bench;
 mod config;
-mod device;
 mod doctor;
 mod exec;
-mod load;
 mod models;
 mod partner;
 mod run;
@@ -106,7 +102,7 @@ fn main() -> ExitCode {
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),
         Command::Serve(args) => serve::run(*args).map(|()| ExitCode::SUCCESS),
-        Command::Bench(args) => bench::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Bench(args) => bench::run(args, env!("FLINT_VERSION")).map(|()| ExitCode::SUCCESS),
         Command::Models(args) => models::run(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(args).map(|()| ExitCode::SUCCESS),
         Command::Config(args) => config::run(args).map(|()| ExitCode::SUCCESS),

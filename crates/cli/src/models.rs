@@ -1,19 +1,15 @@
 //! `flint models`: what there is, what is here, and how to get and remove it.
 //!
-//! Thin on purpose: it turns arguments into calls of the hub and answers into text or JSON. [`ensure`] is the door for
-//! the other commands, which want a model file and do not care whether it must be fetched first.
-
-mod progress;
+//! Thin on purpose: it turns arguments into calls of the hub and answers into text or JSON.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Subcommand};
-use hub::{Entry, Error, Presence, PullOptions, Source, Store, format_bytes};
+use hub::{Entry, Presence, Source, Store, format_bytes};
+use load::fetch;
 use serde_json::{Value, json};
-
-use progress::Shown;
 
 /// Arguments of `flint models`.
 #[derive(Debug, Args)]
@@ -76,22 +72,6 @@ pub fn run(args: ModelsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The checked file of a model, fetched first if it is not here. A damaged file is an error and not a reason to spend
-/// the user's connection: the error says how to repair it.
-pub fn ensure(name_or_path: &str, offline: bool) -> anyhow::Result<PathBuf> {
-    ensure_for(name_or_path, offline, &[])
-}
-
-/// The same, where the folder worked in is not the one this process is in: nothing in `workspace` takes part either.
-pub fn ensure_for(name_or_path: &str, offline: bool, workspace: &[PathBuf]) -> anyhow::Result<PathBuf> {
-    let store = Store::open()?;
-    match store.resolve(name_or_path) {
-        Ok(resolved) => Ok(resolved.path),
-        Err(Error::NotInstalled { name }) => fetch(&store, store.catalogue().find(&name)?, offline, workspace),
-        Err(other) => Err(other.into()),
-    }
-}
-
 /// Says what a model that is not here costs and who publishes it. With `asks` a person who is there decides.
 pub fn tell_of_fetch(store: &Store, name: &str, asks: bool) -> anyhow::Result<()> {
     let Ok(entry) = store.catalogue().find(name) else { return Ok(()) };
@@ -128,20 +108,6 @@ pub fn known() -> Vec<agent::KnownModel> {
     store.catalogue().entries().iter().filter(|entry| !entry.embeds).map(described).collect()
 }
 
-/// The name of the model used when none is asked for.
-pub fn default_name() -> anyhow::Result<String> {
-    Ok(Store::open()?.catalogue().default_name().to_owned())
-}
-
-fn fetch(store: &Store, entry: &Entry, offline: bool, workspace: &[PathBuf]) -> anyhow::Result<PathBuf> {
-    let mut options = PullOptions { offline, ..PullOptions::from_env() };
-    options.never.extend_from_slice(workspace);
-    let mut shown = Shown::new(&entry.name);
-    let result = store.pull(entry, &options, &mut shown);
-    shown.finish();
-    Ok(result?)
-}
-
 fn list(store: &Store, json: bool) -> anyhow::Result<()> {
     let entries = store.catalogue().entries();
     if json {
@@ -174,7 +140,7 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
 
 fn pull(store: &Store, name: Option<&str>, offline: bool) -> anyhow::Result<()> {
     let entry = store.catalogue().find(name.unwrap_or(store.catalogue().default_name()))?;
-    let path = fetch(store, entry, offline, &[])?;
+    let path = fetch::pull(store, entry, offline, &[])?;
     errln!("{}: checked, {}", entry.name, format_bytes(std::fs::metadata(&path)?.len()));
     print_path(&path)
 }

@@ -101,7 +101,7 @@ impl PartnerArgs {
             if !self.offline {
                 models::tell_of_fetch(&store, &asked, asks)?;
             }
-            let path = models::ensure_for(&asked, self.offline, &boundary::program::workspace_of(&root))?;
+            let path = load::fetch::ensure_for(&asked, self.offline, &boundary::program::workspace_of(&root))?;
             let name = match store.catalogue().find(&asked) {
                 Ok(entry) => entry.name.clone(),
                 Err(_) => path.file_stem().map_or_else(|| asked.clone(), |stem| stem.to_string_lossy().into_owned()),

@@ -18,9 +18,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use engine::{Event, FinishReason, Finished, Request, Sampling};
+use load::{Loaded, ModelOptions};
 use text::{ChatRequest, Message, Special};
 
-use crate::load::{self, Loaded, ModelOptions};
 use interrupt::Interrupt;
 use output::Output;
 use reply::Reply;

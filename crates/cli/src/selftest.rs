@@ -5,8 +5,7 @@ use clap::Args;
 use cuda::selftest::Cases;
 use kernels::cases::{Case, normalised_error};
 use kernels::{Kernels, Runtime};
-
-use crate::device::{DeviceChoice, device_choice};
+use load::device::{DeviceChoice, device_choice};
 
 /// Arguments of `flint selftest`.
 #[derive(Args)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use engine::SnapshotOptions;
+use load::LoadOptions;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::guard::{Keys, Limits};
@@ -18,7 +19,6 @@ use server::sessions::store::StoreOptions;
 use server::telemetry::{self, LogFormat, TelemetryOptions};
 use server::{ModelLimits, Server, ServerOptions};
 
-use crate::load::LoadOptions;
 use loader::StoreLoader;
 
 /// Sessions are written to disk once the engine has had nothing to do for this long.

@@ -4,10 +4,9 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 
 use engine::{FinishReason, Finished, Started, Timings, TokenOut, Usage};
+use load::{Facts, milliseconds};
 use serde_json::{Value, json};
 use text::Tokenizer;
-
-use crate::load::{Facts, milliseconds};
 
 /// Where events of an answer go. Everything is flushed at once: a token that waits in a buffer is a token not shown.
 pub struct Output {

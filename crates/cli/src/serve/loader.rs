@@ -6,14 +6,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use engine::SnapshotOptions;
 use hub::Store;
+use load::{CONTEXT_DEFAULT, LoadOptions, ModelOptions, device, fetch};
 use model::gguf::Gguf;
 use model::{Config, ConfigOptions, EncoderConfig};
 use server::{Embedder, FileFacts, Loader, ModelCard, ModelParts};
 
 use super::embedder::StoredEmbedder;
-use crate::device;
-use crate::load::{self, CONTEXT_DEFAULT, LoadOptions, ModelOptions};
-use crate::models;
 
 /// Finds models in the store and loads them, all in the same way.
 pub struct StoreLoader {
@@ -78,7 +76,7 @@ fn describe(store: &Store, name: &str, load: &LoadOptions) -> anyhow::Result<Off
             embeds: entry.embeds,
         });
     }
-    let path = models::ensure(name, load.offline)?;
+    let path = fetch::ensure(name, load.offline)?;
     let broken = || format!("{} cannot be served", path.display());
     let gguf = Gguf::open(&path).with_context(broken)?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -117,7 +115,7 @@ impl Loader for StoreLoader {
             self.offers.iter().find(|offer| offer.embeds && offer.card.name == name).ok_or("it is not offered")?;
         let threads = self.load.threads.map_or_else(load::cores, NonZeroUsize::get);
         let embedder =
-            models::ensure(&offer.source, self.load.offline).and_then(|path| StoredEmbedder::load(&path, threads));
+            fetch::ensure(&offer.source, self.load.offline).and_then(|path| StoredEmbedder::load(&path, threads));
         Ok(Box::new(embedder.map_err(|error| format!("{error:#}"))?))
     }
 

@@ -41,6 +41,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &["kernels", "model", "engine", "text", "hub", "api", "server", "client", "workspace", "agent", "tui", "cli"],
     ),
     ("agent", &["kernels", "model", "engine", "text", "hub", "server", "tui", "cli"]),
+    ("load", &["tokio", "api", "server", "client", "index", "workspace", "sandbox", "agent", "tui", "bench", "cli"]),
+    ("bench", &["cli"]),
     ("client", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
     ("tui", &["kernels", "model", "engine", "text", "hub", "server", "cli"]),
 ];
