@@ -6,7 +6,7 @@ use kernels::cases::normalised_error;
 use kernels::{Format, Kernels, KvType, Precision};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, StateSave, StateUse, Want};
 use std::path::PathBuf;
-use testkit::models::{CONTEXT, Tiny, VOCAB};
+use testkit::models::{CONTEXT, Tiny, VOCAB, hybrids};
 
 const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next"];
 
@@ -293,5 +293,34 @@ fn tiny_models_equal_llama_cpp() {
         let error = normalised_error(&logits[599 * VOCAB..], &expected);
         // Both engines keep keys and values in half precision and sum in another order: 3e-5 was seen.
         assert!(error < 1e-4, "{architecture} {}: {error:e}", name("scaling"));
+    }
+}
+
+/// Largest difference of two rows of logits, as a share of the largest of them.
+fn share_of_largest(got: &[f32], expected: &[f32]) -> f32 {
+    let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    got.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs())) / largest
+}
+
+#[test]
+fn tiny_hybrids_equal_llama_cpp() {
+    let hybrids = hybrids();
+    for line in include_str!("golden/hybrid-logits.jsonl").lines() {
+        let golden: serde_json::Value = serde_json::from_str(line).unwrap();
+        let name = golden["model"].as_str().unwrap();
+        let (_, tiny) = hybrids.iter().find(|(other, _)| *other == name).unwrap();
+        let mut model = load(tiny, options(Kernels::best().unwrap()));
+        let picks: Vec<u64> = golden["picks"].as_array().unwrap().iter().map(|x| x.as_u64().unwrap()).collect();
+        let logits = read(&mut model, &tokens(picks.len()), &[23]);
+        for (row, expected) in golden["logits"].as_object().unwrap() {
+            let expected: Vec<f32> = expected.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
+            let error = share_of_largest(&logits[row.parse::<usize>().unwrap() * VOCAB..][..VOCAB], &expected);
+            println!("{name} row {row}: {error:e}");
+            assert!(error < 1e-3, "{name} row {row}: {error:e}");
+        }
+        for (row, (logits, &pick)) in logits.chunks_exact(VOCAB).zip(&picks).enumerate() {
+            let best = (0..VOCAB).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
+            assert_eq!(best as u64, pick, "{name} at {row}");
+        }
     }
 }

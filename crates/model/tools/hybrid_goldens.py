@@ -1,0 +1,24 @@
+"""Writes tests/golden/hybrid-logits.jsonl: what llama.cpp makes of the tiny models with recurrent layers.
+
+  cargo run -p testkit --example tiny -- DIR
+  hybrid_goldens.py LLAMA_LOGITS BACKEND.so DIR > hybrid-logits.jsonl       (LLAMA_LOGITS: see llama_logits.c)
+"""
+
+import array
+import json
+import pathlib
+import subprocess
+import sys
+
+TOKENS, VOCAB = 70, 328
+program, backend, folder = sys.argv[1:]
+for path in sorted(pathlib.Path(folder).glob("hybrid-*.gguf")):
+    command = [program, backend, str(path), str(TOKENS), str(TOKENS)]
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+    logits = array.array("f", out)
+    rows = [logits[row * VOCAB : (row + 1) * VOCAB] for row in range(TOKENS)]
+    picks = [max(range(VOCAB), key=row.__getitem__) for row in rows]
+    # The first rows are where the convolution sees nothing yet.
+    kept = {str(row): [float(f"{x:.6g}") for x in rows[row]] for row in (0, 2, TOKENS - 1)}
+    line = {"model": path.stem.removeprefix("hybrid-"), "picks": picks, "logits": kept}
+    print(json.dumps(line, separators=(",", ":")))
