@@ -19,9 +19,12 @@ use model::BLOCK;
 use crate::hash::Key;
 
 mod answers;
+mod states;
 mod unsaved;
 
 pub use answers::{BlockCopy, BlockCounts, Miss, Prefix};
+pub use states::StateCounts;
+use states::{Checkpoint, States};
 pub(crate) use unsaved::FullBlock;
 
 /// The blocks one sequence holds, in position order. Only a [`BlockPool`] changes it.
@@ -76,6 +79,8 @@ struct Node {
     unsaved: Option<u64>,
     /// Computed for sequences only whose KV stays in memory.
     private: bool,
+    /// Recurrent states kept after its last token, or after a few tokens that follow it.
+    checkpoints: Vec<Checkpoint>,
 }
 
 /// What a block of the tree continues.
@@ -105,6 +110,8 @@ pub struct BlockPool {
     /// Full blocks of the tree that were not handed out to be saved, in the order they entered.
     unsaved: BTreeMap<u64, u32>,
     evicted: Vec<FullBlock>,
+    /// Where the model has recurrent state; see the module `states`.
+    states: Option<States>,
 }
 
 /// Up to this many children of a block are compared with a run of tokens one by one; more are found by hash.
@@ -129,6 +136,7 @@ impl BlockPool {
             tracking: false,
             unsaved: BTreeMap::new(),
             evicted: Vec::new(),
+            states: None,
         }
     }
 
@@ -170,6 +178,10 @@ impl BlockPool {
             .max_by_key(|&(child, common)| (common, std::cmp::Reverse(child)));
         prefix.partial = closest.filter(|&(_, common)| common > 0);
         prefix.miss = self.explain(closest, rest, prefix.blocks * BLOCK);
+        prefix.parted = prefix.tokens();
+        if self.states.is_some() {
+            self.shorten_to_state(&mut prefix, usable);
+        }
         prefix
     }
 
@@ -260,7 +272,15 @@ impl BlockPool {
 
     /// Ends a sequence whose KV holds exactly `tokens`: the content stays cached, even a half-full last block.
     pub fn release(&mut self, table: &mut BlockTable, tokens: &[u32]) {
+        self.release_with_state(table, tokens, None);
+    }
+
+    /// The same, with the slot that holds the state after those tokens.
+    pub(crate) fn release_with_state(&mut self, table: &mut BlockTable, tokens: &[u32], state: Option<u32>) {
         self.commit(table, tokens);
+        if let Some(slot) = state {
+            self.keep_state(table, tokens, slot);
+        }
         let (full, tail) = tokens.split_at(tokens.len() / BLOCK * BLOCK);
         if !tail.is_empty() && table.committed_tokens() == full.len() {
             self.keep_tail(table, tail);
@@ -299,7 +319,9 @@ impl BlockPool {
             Parent::Block(parent) => self.node(parent).depth + 1,
         };
         let unsaved = if private { None } else { self.note_entry(block, tokens) };
-        let node = Node { parent, depth, chain, tokens: tokens.to_vec(), children: Vec::new(), unsaved, private };
+        let tokens = tokens.to_vec();
+        let (children, checkpoints) = (Vec::new(), Vec::new());
+        let node = Node { parent, depth, chain, tokens, children, unsaved, private, checkpoints };
         let slot = &mut self.blocks[block as usize];
         assert!(slot.node.is_none() && slot.references == 1, "only a private block enters the tree");
         slot.node = Some(node);
@@ -341,6 +363,7 @@ impl BlockPool {
         }
         self.note_eviction(block, &node);
         self.free.push(block);
+        node.checkpoints.iter().for_each(|checkpoint| self.free_state(checkpoint.slot));
     }
 
     fn reference(&mut self, block: u32) {

@@ -39,6 +39,9 @@ pub enum StartError {
         /// Token ids of the draft model.
         draft_vocab: usize,
     },
+    /// The draft model cannot go back.
+    #[error("the draft model has recurrent state, and a draft model must go back; choose one that only attends")]
+    DraftState,
     /// No place for snapshots.
     #[error("the snapshot directory {} cannot be used; choose another or turn snapshots off", .directory.display())]
     Snapshots {
@@ -68,6 +71,9 @@ impl Engine {
             && draft_vocab != info.vocab
         {
             return Err(StartError::DraftVocabulary { vocab: info.vocab, draft_vocab });
+        }
+        if draft_model.as_ref().is_some_and(|model| model.info().states.is_some()) {
+            return Err(StartError::DraftState);
         }
         let tokens_max = info.context.min(info.blocks * BLOCK);
         let has_token_bytes = !TokenBytes::is_empty(&options.token_bytes);

@@ -50,7 +50,7 @@ mod stop;
 mod stream;
 mod token_bytes;
 
-pub use block_pool::{BlockCopy, BlockCounts, BlockPool, BlockTable, Miss, Prefix, blocks_for};
+pub use block_pool::{BlockCopy, BlockCounts, BlockPool, BlockTable, Miss, Prefix, StateCounts, blocks_for};
 pub use constraint::Constraint;
 pub use draft::{
     DraftCount, DraftCounts, DraftKind, Drafter, Drafting, NgramDrafter, PREDICTION_TOKENS_MAX, Prediction,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::shortlist::Shortlist;
-use model::{Backend, Chunk, Want};
+use model::{Backend, Chunk, StateInfo, Want};
 
+use crate::block_pool::StateCounts;
 use crate::draft::DraftModel;
 use crate::event::{ErrorKind, FinishReason, TokenOut};
 use crate::handle::Shared;
@@ -30,6 +31,8 @@ const SAVE_AT_END: Duration = Duration::from_secs(10);
 const RESTORE_PAUSE: Duration = Duration::from_millis(20);
 
 mod narrow;
+
+use narrow::Narrowed;
 
 pub(crate) struct Runner {
     backend: Box<dyn Backend>,
@@ -68,7 +71,7 @@ impl Runner {
             busy: options.step_rows_busy,
             background: options.background_rows,
         };
-        let mut scheduler = Scheduler::new(info.blocks, limits, options.running_max, options.draft_max);
+        let mut scheduler = Scheduler::new(info.blocks, info.states, limits, options.running_max, options.draft_max);
         scheduler.gate.model = draft_model.map(DraftModel::new);
         if let Some(snapshots) = snapshots {
             scheduler.use_snapshots(snapshots);
@@ -121,7 +124,7 @@ impl Runner {
 
     fn save_if_rested(&mut self) {
         if self.scheduler.rest_before_saving(self.resting_since.elapsed()) == Some(Duration::ZERO) {
-            self.scheduler.save_some(self.backend.as_ref(), SAVES_PER_TURN);
+            self.scheduler.save_some(self.backend.as_mut(), SAVES_PER_TURN);
         }
     }
 
@@ -165,13 +168,14 @@ impl Runner {
         let narrow = !plain && stepped.all(Sequence::takes_shortlist);
         let begun = Instant::now();
         let device = |error| End::error(ErrorKind::Device, error);
-        self.picked = narrow && narrow::picks(self).map_err(device)?;
+        let narrowed = if narrow { narrow::picks(self).map_err(device)? } else { Narrowed::Nothing };
+        self.picked = narrowed == Narrowed::Picked;
         let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
         if plain {
             self.picked = self.backend.pick(&batch, &mut self.picks).map_err(device)?;
         }
-        if !self.picked {
+        if !self.picked && narrowed != Narrowed::Logits {
             self.backend.forward(&batch, &mut self.logits).map_err(device)?;
         }
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();
@@ -249,6 +253,7 @@ impl Runner {
                 }
                 None => {
                     self.scheduler.pool.commit(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+                    Scheduler::keep_saves(&mut self.scheduler.pool, sequence);
                     index += 1;
                 }
             }
@@ -267,11 +272,9 @@ impl Runner {
     fn release_ended(&mut self) {
         for (sequence, end) in &mut self.ended {
             // After an error the KV of the last step is not to be trusted; what was shared before is.
-            let valid = match end.reason {
-                FinishReason::Error { .. } => sequence.table.committed_tokens(),
-                _ => sequence.kv_len,
-            };
-            self.scheduler.pool.release(&mut sequence.table, &sequence.tokens[..valid]);
+            let failed = matches!(end.reason, FinishReason::Error { .. });
+            let valid = if failed { sequence.table.committed_tokens() } else { sequence.kv_len };
+            self.scheduler.release(sequence, valid, failed);
             self.shared.forget(sequence.id);
             if !sequence.is_started() {
                 self.shared.left_queue(sequence.id, sequence.priority);
@@ -288,6 +291,10 @@ impl Runner {
             self.stats.preempted[priority.index()] = scheduler.preempted(priority);
         }
         self.stats.blocks = scheduler.pool.counts();
+        if let Some(StateInfo { slots, bytes, .. }) = self.backend.info().states {
+            let (free, cached) = scheduler.pool.state_counts();
+            self.stats.states = StateCounts { slots, cached, free, bytes };
+        }
         self.stats.preemptions = scheduler.preemptions;
         self.shared.write_stats(&self.stats);
         for (mut sequence, end) in self.ended.drain(..) {
@@ -314,7 +321,7 @@ impl Drop for Runner {
         } else {
             self.release_ended();
             self.settle();
-            self.scheduler.save_all(self.backend.as_ref(), SAVE_AT_END);
+            self.scheduler.save_all(self.backend.as_mut(), SAVE_AT_END);
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use model::{BLOCK, Backend};
+use model::{BLOCK, Backend, StateInfo};
 
 use crate::block_pool::{BlockPool, Prefix, blocks_for};
 use crate::draft::{Gate, StepSoFar};
@@ -19,6 +19,7 @@ use crate::sequence::{End, Limits, Sequence};
 use crate::snapshot::Snapshots;
 
 mod snapshots;
+mod states;
 
 use snapshots::Restoring;
 
@@ -40,9 +41,22 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(blocks: usize, limits: RowLimits, running_max: usize, draft_max: usize) -> Self {
+    pub fn new(
+        blocks: usize,
+        states: Option<StateInfo>,
+        limits: RowLimits,
+        running_max: usize,
+        draft_max: usize,
+    ) -> Self {
+        let mut pool = BlockPool::new(blocks);
+        let (mut running_max, mut draft_max) = (running_max, draft_max);
+        if let Some(states) = states {
+            pool.use_states(states.slots);
+            running_max = running_max.min(states.slots);
+            draft_max = draft_max.min(states.drafted_max);
+        }
         Self {
-            pool: BlockPool::new(blocks),
+            pool,
             running: Vec::new(),
             preemptions: 0,
             gate: Gate::default(),
@@ -121,11 +135,12 @@ impl Scheduler {
                 return;
             };
             let prefix = self.pool.lookup_of(head.owner, &head.tokens);
-            if self.will_be_cached(head, prefix.tokens()) {
+            let needed = blocks_for(head.tokens.len() + 1) - prefix.blocks;
+            if self.will_be_cached(priority, prefix.tokens()) {
                 return;
             }
-            let needed = blocks_for(head.tokens.len() + 1) - prefix.blocks;
-            if needed + prefix.idle_blocks + self.promised() > self.pool.available() {
+            let room = needed + prefix.idle_blocks + self.promised() <= self.pool.available();
+            if !room || !self.pool.has_state_for_one() {
                 if self.yield_background(priority) {
                     continue;
                 }
@@ -164,6 +179,7 @@ impl Scheduler {
         }
         for index in 0..self.running.len() {
             self.draft(index, self.planner.grants[index].draft_max);
+            self.plan_saves(index);
         }
         self.requeue_preempted();
     }
@@ -183,7 +199,8 @@ impl Scheduler {
 
     /// True while another sequence is computing or restoring blocks this one would find cached a little later: several
     /// candidates for one prompt then read it once.
-    fn will_be_cached(&self, head: &Sequence, cached: usize) -> bool {
+    fn will_be_cached(&mut self, priority: Priority, cached: usize) -> bool {
+        let Some(head) = self.waiting[priority.index()].front() else { return false };
         let shared = |other: &Sequence| {
             if other.owner != head.owner {
                 return 0;
@@ -198,7 +215,12 @@ impl Scheduler {
             let sequence = &other.sequence;
             sequence.priority <= head.priority && shared(sequence).min(other.target) > cached
         };
-        self.running.iter().any(computed) || self.restoring.iter().any(restored)
+        if let Some(other) = self.running.iter_mut().find(|other| computed(other)) {
+            // What is waited for includes the state.
+            other.keep_state_at(shared(other));
+            return true;
+        }
+        self.restoring.iter().any(restored)
     }
 
     /// Blocks that sequences which run, or soon will, still need for the tokens they have.
@@ -209,6 +231,9 @@ impl Scheduler {
     }
 
     fn start(&mut self, sequence: &mut Sequence, prefix: Prefix, backend: &mut dyn Backend) -> Option<Started> {
+        let parted = prefix.parted;
+        let prefix = self.claim_state(sequence, prefix, backend);
+        let position = prefix.tokens();
         let (table, mut prefix, copy) = self.pool.acquire_prefix(prefix, sequence.private);
         sequence.table = table;
         self.touch_saved(sequence);
@@ -219,7 +244,13 @@ impl Scheduler {
             // Not lost, only computed again; a broken device will say so in the next step.
             prefix.partial = None;
         }
-        sequence.start(prefix.tokens(), prefix.miss)
+        if prefix.state.is_some() && prefix.tokens() < position {
+            // The state is of no use without all keys and values before it.
+            prefix = self.begin_anew(sequence);
+        }
+        let news = sequence.start(prefix.tokens(), prefix.miss);
+        self.plan_checkpoints(sequence, parted);
+        news
     }
 
     /// Finds blocks for a sequence's rows. When there are none someone gives way, perhaps the sequence itself.
@@ -256,7 +287,8 @@ impl Scheduler {
 
     fn vacate(&mut self, index: usize) {
         let sequence = &mut self.running[index];
-        self.pool.release(&mut sequence.table, &sequence.tokens[..sequence.kv_len]);
+        let state = sequence.state.take();
+        self.pool.release_with_state(&mut sequence.table, &sequence.tokens[..sequence.kv_len], state);
         (sequence.kv_len, sequence.rows, sequence.preempted) = (0, 0, true);
         sequence.restore_tried = false;
         self.preemptions += 1;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use model::{Chunk, NOT_A_NUMBER, Want};
+use model::{BLOCK, Chunk, NOT_A_NUMBER, StateSave, StateUse, Want};
 
 use crate::block_pool::{BlockTable, Miss};
 use crate::constraint::Constraint;
@@ -38,6 +38,13 @@ pub(crate) struct Sequence {
     pub restore_tried: bool,
     /// Tokens whose KV was read from disk for it.
     pub restored: usize,
+    /// The slot of its recurrent state while it runs, where the model has any.
+    pub state: Option<u32>,
+    /// Positions after which its state is to be kept in the prefix cache, ascending.
+    pub checkpoints: Vec<usize>,
+    /// Those of the step in progress, and the position it starts at.
+    pub saves: Vec<StateSave>,
+    pub saves_from: usize,
     max_tokens: usize,
     sampler: Sampler,
     stop_tokens: Vec<u32>,
@@ -132,6 +139,10 @@ impl Sequence {
             preempted: false,
             restore_tried: false,
             restored: 0,
+            state: None,
+            checkpoints: Vec::new(),
+            saves: Vec::new(),
+            saves_from: 0,
             max_tokens: request.max_tokens,
             sampler: Sampler::new(request.sampling, seed, &request.prompt),
             tokens: request.prompt,
@@ -183,6 +194,17 @@ impl Sequence {
         let (prompt_tokens, seed) = (self.usage.prompt, self.sampler.seed());
         let restored_tokens = self.restored.min(cached);
         Some(Started { prompt_tokens, cached_tokens: cached, restored_tokens, miss, seed })
+    }
+
+    /// Has the state at a position ahead kept, rounded down to whole blocks.
+    pub fn keep_state_at(&mut self, position: usize) {
+        let position = position / BLOCK * BLOCK;
+        if self.state.is_some()
+            && position > self.kv_len
+            && let Err(place) = self.checkpoints.binary_search(&position)
+        {
+            self.checkpoints.insert(place, position);
+        }
     }
 
     pub fn announce(&self, started: Started) {
@@ -245,7 +267,8 @@ impl Sequence {
             true if self.draft.is_empty() => Want::Last,
             true => Want::All,
         };
-        Chunk { tokens, start: self.kv_len, blocks: self.table.blocks(), want, state: None }
+        let state = self.state.map(|slot| StateUse { slot, drafted: self.draft.len(), saves: &self.saves });
+        Chunk { tokens, start: self.kv_len, blocks: self.table.blocks(), want, state }
     }
 
     /// Takes in the wanted rows of the step: picks tokens, as many as drafted ones turn out right plus one.

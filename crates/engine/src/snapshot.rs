@@ -28,7 +28,7 @@ mod store;
 mod writer;
 
 pub use file::Rejection;
-pub(crate) use file::{HEADER, Name};
+pub(crate) use file::{HEADER, Kind, Name};
 pub(crate) use reader::{Loaded, READS_MAX};
 pub(crate) use store::Store;
 
@@ -38,6 +38,8 @@ use writer::{Job, Writer};
 
 /// Most blocks that wait to be written; at 0.9 MB each, under 60 MB of memory.
 const WRITES_MAX: usize = 64;
+/// Bytes that wait to be written after which nothing more is taken: recurrent states are large.
+const WRITE_BYTES_MAX: usize = 256 << 20;
 /// A shorter saved part is computed faster than it is worth the trouble.
 const RESTORE_BLOCKS_MIN: usize = 2;
 
@@ -129,12 +131,20 @@ impl Snapshots {
 
     /// Whether a block could be passed to the writer now.
     pub fn has_room(&self) -> bool {
-        self.writer.queued() < WRITES_MAX
+        self.writer.queued() < WRITES_MAX && self.writer.queued_bytes() < WRITE_BYTES_MAX
     }
 
     /// True when the block need not be exported: it is on disk, and counts as used now.
     pub fn is_saved(&self, block: &FullBlock) -> bool {
-        let name = self.name(block.depth, block.key);
+        self.is_kept(self.name(block.depth, block.key), block)
+    }
+
+    /// The same of the state after it.
+    pub fn is_state_saved(&self, block: &FullBlock) -> bool {
+        self.is_kept(Name { kind: Kind::State, ..self.name(block.depth, block.key) }, block)
+    }
+
+    fn is_kept(&self, name: Name, block: &FullBlock) -> bool {
         let saved = self.store.index().contains(&name);
         if saved {
             self.writer.send(Job::Touch { name, parent: block.parent });
@@ -149,16 +159,42 @@ impl Snapshots {
         self.writer.send(Job::Write { wanted, payload });
     }
 
-    /// Begins to read the saved blocks that follow the first `from` blocks of `tokens`, if they are enough to bother.
-    /// Answers the number of the load, how many tokens would then be there, and what stops it.
-    pub fn load(&mut self, tokens: &[u32], from: usize, parent: Key) -> Option<(u64, usize, Arc<AtomicBool>)> {
-        let blocks = self.find(tokens, from, parent);
+    /// The same of the state after a block.
+    pub fn save_state(&self, block: FullBlock, payload: Vec<u8>) {
+        let name = Name { kind: Kind::State, ..self.name(block.depth, block.key) };
+        let wanted = Wanted { name, parent: block.parent, tokens: block.tokens };
+        self.writer.send(Job::Write { wanted, payload });
+    }
+
+    /// Begins to read the saved blocks that follow the first `from` blocks of `tokens`, if they are enough to bother; with
+    /// `states` those up to the last saved state, and then that. Answers the number of the load, how many tokens would then
+    /// be there, and what stops it.
+    pub fn load(
+        &mut self,
+        tokens: &[u32],
+        from: usize,
+        parent: Key,
+        states: bool,
+    ) -> Option<(u64, usize, Arc<AtomicBool>)> {
+        let mut blocks = self.find(tokens, from, parent);
+        let state_after = |block: &Wanted| Wanted { name: Name { kind: Kind::State, ..block.name }, ..block.clone() };
+        let mut state = None;
+        while states
+            && state.is_none()
+            && let Some(last) = blocks.last()
+        {
+            state = Some(state_after(last)).filter(|state| self.store.index().contains(&state.name));
+            if state.is_none() {
+                blocks.pop();
+            }
+        }
         if blocks.len() < RESTORE_BLOCKS_MIN {
             return None;
         }
         self.loads += 1;
         let stop = Arc::new(AtomicBool::new(false));
         let target = (from + blocks.len()) * BLOCK;
+        blocks.extend(state);
         self.reader.load(Load { number: self.loads, blocks, stop: Arc::clone(&stop) });
         Some((self.loads, target, stop))
     }
@@ -190,6 +226,6 @@ impl Snapshots {
     }
 
     fn name(&self, depth: u32, key: Key) -> Name {
-        Name { model: self.store.model(), depth, key }
+        Name { model: self.store.model(), depth, key, kind: Kind::Block }
     }
 }

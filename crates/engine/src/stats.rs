@@ -1,6 +1,6 @@
 //! Counters of one engine, copied out once per step so that reading them never waits for a step.
 
-use crate::block_pool::BlockCounts;
+use crate::block_pool::{BlockCounts, StateCounts};
 use crate::draft::DraftCounts;
 use crate::snapshot::SnapshotCounts;
 
@@ -15,6 +15,8 @@ pub struct Stats {
     pub preempted: [usize; 2],
     /// Where the KV blocks are.
     pub blocks: BlockCounts,
+    /// Where the slots of recurrent state are; all zero for models without.
+    pub states: StateCounts,
     /// What is kept on disk; of now, not of the last step. All zero when snapshots are off.
     pub snapshots: SnapshotCounts,
     /// Forward passes.

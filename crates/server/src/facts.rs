@@ -69,6 +69,9 @@ pub fn describe(miss: Miss) -> String {
     match miss {
         Miss::Uncached { position } => format!("nothing that starts this way was cached beyond token {position}"),
         Miss::Different { position, .. } => format!("the closest cached prompt differs at token {position}"),
+        Miss::NoState { position, cached } => {
+            format!("keys and values were cached up to token {cached}, but no recurrent state after token {position}")
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use model::shortlist::{Ask, Shortlist};
-use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo, Want};
+use model::{BLOCK, Backend, BackendError, Chunk, ModelInfo, StateInfo, Want};
 
 /// Shape and tricks of a toy.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct ToyOptions {
     pub log: Option<StepLog>,
     /// When given, every step adds what is wanted of each chunk.
     pub wants: Option<Arc<Mutex<Vec<Want>>>>,
+    /// When given, the toy has recurrent state: so many slots, and so many drafted tokens at most.
+    pub states: Option<(usize, usize)>,
     /// When given, the toy makes shortlists where it is asked to, and counts them here.
     pub shortlists: Option<Arc<AtomicUsize>>,
 }
@@ -69,6 +71,7 @@ impl Default for ToyOptions {
             gate: None,
             log: None,
             wants: None,
+            states: None,
             shortlists: None,
         }
     }
@@ -80,6 +83,7 @@ pub struct ToyBackend {
     info: ModelInfo,
     options: ToyOptions,
     cells: Vec<[Cell; BLOCK]>,
+    slots: Vec<Slot>,
     /// Logits of the rows that shortlists were made of, masked.
     masked: Vec<f32>,
 }
@@ -90,6 +94,31 @@ struct Cell {
     token: u32,
     checksum: u64,
 }
+
+/// What a state slot holds: the checksum of the tokens before a position, and those after each logged token.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    position: usize,
+    checksum: u64,
+    log: Vec<u64>,
+}
+
+impl Slot {
+    /// The checksum after `position` tokens; what was logged after them is forgotten.
+    fn at(&self, position: usize) -> Result<Slot, BackendError> {
+        let missing = || BackendError::BadBatch(format!("a slot at {} does not reach {position}", self.position));
+        match position.checked_sub(self.position).ok_or_else(missing)? {
+            0 => Ok(Slot { position, checksum: self.checksum, log: Vec::new() }),
+            n => {
+                let checksum = *self.log.get(n - 1).ok_or_else(missing)?;
+                Ok(Slot { position, checksum, log: Vec::new() })
+            }
+        }
+    }
+}
+
+/// Bytes of a saved state.
+const STATE_BYTES: usize = 16;
 
 impl ToyBackend {
     /// A toy with empty blocks.
@@ -102,9 +131,10 @@ impl ToyBackend {
             rows_max: options.rows_max,
             bytes_per_token: 1,
             fingerprint: options.fingerprint,
-            states: None,
+            states: options.states.map(|(slots, drafted_max)| StateInfo { slots, bytes: STATE_BYTES, drafted_max }),
         };
-        Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], masked: Vec::new(), options }
+        let slots = vec![Slot::default(); options.states.map_or(0, |(slots, _)| slots)];
+        Self { info, cells: vec![[Cell::default(); BLOCK]; options.blocks], slots, masked: Vec::new(), options }
     }
 
     /// The logits of the row that follows `history`: what any correct engine must arrive at.
@@ -141,6 +171,7 @@ impl ToyBackend {
         if rows == 0 || rows > self.info.rows_max {
             return bad(format!("{rows} rows, 1 to {} allowed", self.info.rows_max));
         }
+        self.check_states(batch)?;
         let mut written = Vec::new();
         for chunk in batch {
             let end = chunk.start + chunk.tokens.len();
@@ -157,6 +188,29 @@ impl ToyBackend {
             if tables != 1 {
                 return bad(format!("block {block} is written and in {tables} tables"));
             }
+        }
+        Ok(())
+    }
+
+    fn check_states(&self, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
+        let bad = |text: String| Err(BackendError::BadBatch(text));
+        let mut named = Vec::new();
+        for chunk in batch {
+            if chunk.state.is_some() != self.info.states.is_some() {
+                return bad("a state slot is named exactly where there is state".into());
+            }
+            let (Some(state), Some(info)) = (chunk.state, self.info.states) else { continue };
+            let certain = chunk.tokens.len().saturating_sub(state.drafted);
+            let saves = state.saves.iter().all(|save| (1..=certain).contains(&save.after));
+            if certain == 0 || state.drafted > info.drafted_max || !saves {
+                return bad(format!("{} drafted of {} tokens", state.drafted, chunk.tokens.len()));
+            }
+            named.extend(state.saves.iter().map(|save| save.slot).chain([state.slot]));
+        }
+        named.sort_unstable();
+        let twice = named.windows(2).any(|pair| pair[0] == pair[1]);
+        if twice || named.last().is_some_and(|&slot| slot as usize >= self.slots.len()) {
+            return bad(format!("state slots {named:?}"));
         }
         Ok(())
     }
@@ -178,15 +232,34 @@ impl ToyBackend {
 
     fn run_chunk(&mut self, chunk: &Chunk<'_>, logits: &mut Vec<f32>) -> Result<(), BackendError> {
         let (mut tokens, mut checksum) = self.history(chunk.blocks, chunk.start)?;
+        let mut slot = match chunk.state {
+            Some(state) if chunk.start > 0 => self.slots[state.slot as usize].at(chunk.start)?,
+            _ => Slot::default(),
+        };
+        if chunk.state.is_some() && slot.checksum != checksum {
+            return Err(BackendError::BadBatch(format!("a state of another history at {}", chunk.start)));
+        }
         for (index, &token) in chunk.tokens.iter().enumerate() {
             let position = chunk.start + index;
             checksum = chain(checksum, token);
             let block = chunk.blocks[position / BLOCK] as usize;
             self.cells[block][position % BLOCK] = Cell { token, checksum };
             tokens.push(token);
+            if let Some(state) = chunk.state {
+                match index + state.drafted < chunk.tokens.len() {
+                    true => (slot.position, slot.checksum) = (position + 1, checksum),
+                    false => slot.log.push(checksum),
+                }
+                for save in state.saves.iter().filter(|save| save.after == index + 1) {
+                    self.slots[save.slot as usize] = slot.clone();
+                }
+            }
             if chunk.wanted().contains(&index) {
                 Self::logits(&self.options, &tokens, logits);
             }
+        }
+        if let Some(state) = chunk.state {
+            self.slots[state.slot as usize] = slot;
         }
         Ok(())
     }
@@ -249,6 +322,33 @@ impl Backend for ToyBackend {
     fn copy_block(&mut self, from: u32, to: u32) -> Result<(), BackendError> {
         self.cells[to as usize] = self.cells[from as usize];
         Ok(())
+    }
+
+    fn copy_state(&mut self, from: u32, to: u32, position: usize) -> Result<(), BackendError> {
+        self.slots[to as usize] = self.slots[from as usize].at(position)?;
+        Ok(())
+    }
+
+    fn export_state(&self, slot: u32, position: usize, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        let Slot { position: held, checksum, log } = &self.slots[slot as usize];
+        if *held != position || !log.is_empty() {
+            return Err(BackendError::BadBatch(format!("slot {slot} is at {held} with {} logged", log.len())));
+        }
+        bytes.clear();
+        bytes.extend((position as u64).to_le_bytes().into_iter().chain(checksum.to_le_bytes()));
+        Ok(())
+    }
+
+    fn import_state(&mut self, slot: u32, position: usize, bytes: &[u8]) -> Result<(), BackendError> {
+        let words = bytes.as_chunks::<8>().0;
+        match *words {
+            [held, checksum] if u64::from_le_bytes(held) == position as u64 => {
+                let checksum = u64::from_le_bytes(checksum);
+                self.slots[slot as usize] = Slot { position, checksum, log: Vec::new() };
+                Ok(())
+            }
+            _ => Err(BackendError::BadBatch(format!("{} bytes for a state at {position}", bytes.len()))),
+        }
     }
 
     fn export_block(&self, block: u32, bytes: &mut Vec<u8>) -> Result<(), BackendError> {

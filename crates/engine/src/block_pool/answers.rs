@@ -17,6 +17,10 @@ pub struct Prefix {
     pub partial: Option<(u32, usize)>,
     /// Why the match ends where it does.
     pub miss: Option<Miss>,
+    /// How many tokens have cached keys and values: more than can be used where the state after them is missing.
+    pub parted: usize,
+    /// The slot of the state after the tokens that need not be computed.
+    pub state: Option<u32>,
 }
 
 impl Prefix {
@@ -42,6 +46,13 @@ pub enum Miss {
         cached: u32,
         /// The token that was asked for.
         wanted: u32,
+    },
+    /// Keys and values are cached beyond this position, but no recurrent state after it is.
+    NoState {
+        /// First position that must be computed.
+        position: usize,
+        /// First position without cached keys and values.
+        cached: usize,
     },
 }
 

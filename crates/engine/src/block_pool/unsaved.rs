@@ -86,6 +86,19 @@ impl BlockPool {
         Some(self.clock)
     }
 
+    /// A state came to stand at the end of a block: it is to be saved, so the block is handed out again.
+    pub(super) fn note_state(&mut self, block: u32) {
+        let node = self.node(block);
+        if node.private || node.unsaved.is_some() {
+            return;
+        }
+        let tokens = node.tokens.clone();
+        let unsaved = self.note_entry(block, &tokens);
+        if let Some(node) = &mut self.blocks[block as usize].node {
+            node.unsaved = unsaved;
+        }
+    }
+
     /// Registers that a node left the tree. Its parent is still there.
     pub(super) fn note_eviction(&mut self, block: u32, node: &Node) {
         if let Some(entered) = node.unsaved {

@@ -1,17 +1,29 @@
 //! A step whose rows are narrowed down by the backend: masks are made while it runs, picks from shortlists after it.
 //!
-//! Where a pick cannot be told from its shortlist the step is run again for logits. It writes the same keys and values at
-//! the same places, so nothing is lost but time, and that happens where a filter keeps hundreds of tokens.
+//! Where a pick cannot be told from its shortlist, which happens where a filter keeps hundreds of tokens, the step is run
+//! again for logits. It writes the same keys and values at the same places, so nothing is lost but time. A model with
+//! recurrent state is past the step then, so its logits are fetched instead.
 
-use model::{BackendError, Chunk};
+use model::{Backend, BackendError, Chunk};
 
 use super::Runner;
 use crate::constraint::Constraint;
 use crate::guard::guard;
 use crate::sequence::Sequence;
 
-/// Fills the runner's picks; false when the step is still to be done with logits.
-pub(super) fn picks(runner: &mut Runner) -> Result<bool, BackendError> {
+/// What is left to do for a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Narrowed {
+    /// Nothing: the runner has its picks.
+    Picked,
+    /// Picking: the step is done, and the runner has the logits.
+    Logits,
+    /// All of it.
+    Nothing,
+}
+
+/// Fills the runner's picks, or its logits.
+pub(super) fn picks(runner: &mut Runner) -> Result<Narrowed, BackendError> {
     // Constraints change when they are asked, and the batch borrows the sequences.
     let stepped = runner.scheduler.running.iter_mut().filter(|sequence| sequence.rows > 0);
     let mut constraints: Vec<Option<Box<dyn Constraint>>> = stepped.map(Sequence::lend_constraint).collect();
@@ -21,8 +33,8 @@ pub(super) fn picks(runner: &mut Runner) -> Result<bool, BackendError> {
     picked
 }
 
-fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> Result<bool, BackendError> {
-    let Runner { backend, scheduler, lists, picks, scratch, limits, .. } = runner;
+fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> Result<Narrowed, BackendError> {
+    let Runner { backend, scheduler, lists, picks, logits, scratch, limits, .. } = runner;
     let stepped: Vec<&Sequence> = scheduler.running.iter().filter(|sequence| sequence.rows > 0).collect();
     let batch: Vec<Chunk<'_>> = stepped.iter().map(|sequence| sequence.chunk()).collect();
     // The sequence of each wanted row, and the position of what is picked from it.
@@ -45,18 +57,36 @@ fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> 
             }
         }
     };
-    if !backend.shortlist(&batch, &asks, &mut mask, lists)? || failed {
-        return Ok(false);
+    let done = backend.shortlist(&batch, &asks, &mut mask, lists)?;
+    // What is computed once more must not meet a state that has seen it already.
+    let again = !done || backend.info().states.is_none();
+    if !done || failed {
+        return if again { Ok(Narrowed::Nothing) } else { fetch(backend.as_mut(), rows.len(), limits.vocab, logits) };
     }
     picks.clear();
     for (row, (&(i, position), list)) in rows.iter().zip(lists.iter()).enumerate() {
         let mut part = |range| backend.part_of_row(row, range).ok();
         match stepped[i].sampler().choose(list, limits.vocab, position, scratch, &mut part) {
             Some(token) => picks.push(token),
-            None => return Ok(false),
+            None if again => return Ok(Narrowed::Nothing),
+            None => return fetch(backend.as_mut(), rows.len(), limits.vocab, logits),
         }
     }
-    Ok(true)
+    Ok(Narrowed::Picked)
+}
+
+/// The logits of the step that was just run, as far as its masks allow.
+fn fetch(
+    backend: &mut dyn Backend,
+    rows: usize,
+    vocab: usize,
+    logits: &mut Vec<f32>,
+) -> Result<Narrowed, BackendError> {
+    logits.clear();
+    for row in 0..rows {
+        logits.extend(backend.part_of_row(row, 0..vocab)?);
+    }
+    Ok(Narrowed::Logits)
 }
 
 /// Copies a mask; false when it has fewer bits than there are tokens.

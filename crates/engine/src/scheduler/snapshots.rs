@@ -53,7 +53,7 @@ impl Scheduler {
     }
 
     /// Passes up to `count` cached blocks to the writer, as far as it has room.
-    pub fn save_some(&mut self, backend: &dyn Backend, count: usize) {
+    pub fn save_some(&mut self, backend: &mut dyn Backend, count: usize) {
         for _ in 0..count {
             if !self.snapshots.as_ref().is_some_and(Snapshots::has_room) {
                 return;
@@ -61,7 +61,8 @@ impl Scheduler {
             let Some(block) = self.pool.next_unsaved() else {
                 return;
             };
-            self.save(block, backend);
+            self.save(block.clone(), backend);
+            self.save_state(block, backend);
         }
     }
 
@@ -73,7 +74,7 @@ impl Scheduler {
     }
 
     /// Saves all that is cached, for as long as `patience` lasts; the engine is closing.
-    pub fn save_all(&mut self, backend: &dyn Backend, patience: Duration) {
+    pub fn save_all(&mut self, backend: &mut dyn Backend, patience: Duration) {
         let deadline = Instant::now() + patience;
         while self.pool.has_unsaved() && Instant::now() < deadline {
             match self.snapshots.as_ref().is_some_and(Snapshots::has_room) {
@@ -103,6 +104,24 @@ impl Scheduler {
         }
     }
 
+    /// Passes on the state after a block, where one is kept.
+    fn save_state(&self, block: FullBlock, backend: &mut dyn Backend) {
+        let (Some(snapshots), Some(slot)) = (&self.snapshots, self.pool.state_of_block(block.block)) else {
+            return;
+        };
+        if snapshots.is_state_saved(&block) {
+            return;
+        }
+        let (position, mut payload) = ((block.depth as usize + 1) * BLOCK, Vec::new());
+        // The slot may be one a sequence left, with drafted tokens behind this position.
+        let settled = backend.copy_state(slot, slot, position);
+        if settled.and_then(|()| backend.export_state(slot, position, &mut payload)).is_ok() {
+            snapshots.save_state(block, payload);
+        } else {
+            snapshots.store.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Tells the disk that what a sequence found cached is in use, so that it is kept there too.
     pub(super) fn touch_saved(&self, sequence: &Sequence) {
         let last = (sequence.table.committed_tokens() / BLOCK).checked_sub(1);
@@ -120,7 +139,9 @@ impl Scheduler {
             return Some(sequence);
         }
         let parent = self.pool.last_key(prefix);
-        let Some((load, target, stop)) = snapshots.load(&sequence.tokens, prefix.blocks, parent) else {
+        let Some((load, target, stop)) =
+            snapshots.load(&sequence.tokens, prefix.blocks, parent, self.pool.uses_states())
+        else {
             return Some(sequence);
         };
         sequence.table = self.pool.acquire_full(prefix, sequence.private);
@@ -164,8 +185,11 @@ impl Scheduler {
 
     /// Puts one block into the tree. False when it cannot be: then the rest is of no use.
     fn import(&mut self, index: usize, payload: &[u8], backend: &mut dyn Backend) -> bool {
-        let sequence = &mut self.restoring[index].sequence;
+        let Restoring { sequence, target, .. } = &mut self.restoring[index];
         let have = sequence.table.blocks().len();
+        if have * BLOCK >= *target {
+            return self.import_state(index, payload, backend);
+        }
         let end = (have + 1) * BLOCK;
         let found = self.pool.reserve(&mut sequence.table, end);
         self.save_evicted(backend);
@@ -183,6 +207,18 @@ impl Scheduler {
             snapshots.store.restored.fetch_add(1, Ordering::Relaxed);
         }
         true
+    }
+
+    /// Keeps the state that comes behind the blocks.
+    fn import_state(&mut self, index: usize, payload: &[u8], backend: &mut dyn Backend) -> bool {
+        let Restoring { sequence, target, .. } = &self.restoring[index];
+        let Some(slot) = self.pool.take_state(None) else { return false };
+        let read = backend.import_state(slot, *target, payload).is_ok();
+        match read {
+            true => self.pool.keep_state(&sequence.table, &sequence.tokens[..*target], slot),
+            false => self.pool.free_state(slot),
+        }
+        read
     }
 
     fn end_restore(&mut self, index: usize) {

@@ -11,12 +11,37 @@ use crate::hash::{self, Key};
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 80 + BLOCK * 4;
-/// How the names of saved blocks end.
-pub(super) const EXTENSION: &str = "kv";
 /// How the names of files that are still being written end.
 pub(super) const UNFINISHED: &str = "tmp";
 
-const MAGIC: u64 = u64::from_le_bytes(*b"flint-kv");
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// The recurrent state after a block.
+    State,
+    /// Keys and values of a block.
+    Block,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 2] = [Kind::State, Kind::Block];
+
+    /// How the names of its files end.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Kind::State => "state",
+            Kind::Block => "kv",
+        }
+    }
+
+    fn magic(self) -> u64 {
+        u64::from_le_bytes(match self {
+            Kind::State => *b"flint-st",
+            Kind::Block => *b"flint-kv",
+        })
+    }
+}
+
 const VERSION: u32 = 1;
 
 /// Names one saved block. It fits one prefix of one model only.
@@ -27,20 +52,22 @@ pub(crate) struct Name {
     /// How many blocks come before it.
     pub depth: u32,
     pub key: Key,
+    pub kind: Kind,
 }
 
 impl Name {
     pub fn path(&self, directory: &Path) -> PathBuf {
         let folder = directory.join(format!("{:016x}", self.model));
-        folder.join(format!("{:016x}{:016x}-{}.{EXTENSION}", self.key.0, self.key.1, self.depth))
+        let (key, depth, extension) = (self.key, self.depth, self.kind.extension());
+        folder.join(format!("{:016x}{:016x}-{depth}.{extension}", key.0, key.1))
     }
 
     /// The name that a file called `stem` in the folder of `model` stands for; only names as `path` writes them count.
-    pub fn parse(model: u64, stem: &str) -> Option<Self> {
+    pub fn parse(model: u64, stem: &str, kind: Kind) -> Option<Self> {
         let (key, depth) = stem.split_once('-')?;
         let (first, second) = (key.get(..16)?, key.get(16..)?);
         let number = |text| u64::from_str_radix(text, 16).ok();
-        let name = Self { model, depth: depth.parse().ok()?, key: Key(number(first)?, number(second)?) };
+        let name = Self { model, depth: depth.parse().ok()?, key: Key(number(first)?, number(second)?), kind };
         (name.path(Path::new("")).file_stem()?.to_str()? == stem).then_some(name)
     }
 }
@@ -84,7 +111,7 @@ pub enum Rejection {
 /// The bytes that stand before `payload` in the file of `wanted`.
 pub(super) fn header(wanted: &Wanted, payload: &[u8]) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER);
-    header.extend(MAGIC.to_le_bytes());
+    header.extend(wanted.name.kind.magic().to_le_bytes());
     header.extend(VERSION.to_le_bytes());
     header.extend(wanted.name.depth.to_le_bytes());
     let (key, parent) = (wanted.name.key, wanted.parent);
@@ -109,7 +136,7 @@ pub(super) fn check(file: &[u8], wanted: &Wanted, payload_bytes: usize) -> Resul
         return Err(Rejection::Size { found: file.len() as u64, wanted: size as u64 });
     }
     let (found, payload) = file.split_at(HEADER);
-    let expected = [MAGIC.to_le_bytes().as_slice(), &VERSION.to_le_bytes()].concat();
+    let expected = [wanted.name.kind.magic().to_le_bytes().as_slice(), &VERSION.to_le_bytes()].concat();
     if !found.starts_with(&expected) {
         return Err(Rejection::Foreign);
     }
@@ -128,7 +155,7 @@ mod tests {
     fn wanted() -> Wanted {
         let tokens: Vec<u32> = (0..BLOCK as u32).collect();
         let parent = Key::ROOT.child(&[9; BLOCK]);
-        Wanted { name: Name { model: 7, depth: 1, key: parent.child(&tokens) }, parent, tokens }
+        Wanted { name: Name { model: 7, depth: 1, key: parent.child(&tokens), kind: Kind::Block }, parent, tokens }
     }
 
     fn file(wanted: &Wanted, payload: &[u8]) -> Vec<u8> {
@@ -137,14 +164,14 @@ mod tests {
 
     #[test]
     fn names_survive_the_way_to_disk_and_back() {
-        let name = Name { model: 0xab, depth: 12, key: Key(3, u64::MAX) };
+        let name = Name { model: 0xab, depth: 12, key: Key(3, u64::MAX), kind: Kind::Block };
         let path = name.path(Path::new("snapshots"));
         assert_eq!(path, Path::new("snapshots/00000000000000ab/0000000000000003ffffffffffffffff-12.kv"));
         let stem = path.file_stem().unwrap().to_str().unwrap();
-        assert_eq!(Name::parse(0xab, stem), Some(name));
+        assert_eq!(Name::parse(0xab, stem, Kind::Block), Some(name));
         for bad in ["", "-", "0-0", &stem[1..], &stem.to_uppercase(), &format!("+{}", &stem[1..]), &format!("{stem}x")]
         {
-            assert_eq!(Name::parse(0xab, bad), None, "{bad}");
+            assert_eq!(Name::parse(0xab, bad, Kind::Block), None, "{bad}");
         }
     }
 

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use super::file::Name;
+use super::file::{Kind, Name};
 use crate::hash::Key;
 
 /// When a block was last used, in minutes since 1970: exact enough to choose what to forget.
@@ -81,7 +81,12 @@ impl Index {
             entry.used = now;
             self.order.insert((now, Reverse(name.depth), name));
             touched.push(name);
-            next = entry.parent.zip(name.depth.checked_sub(1)).map(|(key, depth)| Name { depth, key, ..name });
+            next = match name.kind {
+                Kind::State => Some(Name { kind: Kind::Block, ..name }),
+                Kind::Block => {
+                    entry.parent.zip(name.depth.checked_sub(1)).map(|(key, depth)| Name { depth, key, ..name })
+                }
+            };
         }
         touched
     }
@@ -130,7 +135,7 @@ mod tests {
     use super::*;
 
     fn name(key: u64, depth: u32) -> Name {
-        Name { model: 1, depth, key: Key(key, depth.into()) }
+        Name { model: 1, depth, key: Key(key, depth.into()), kind: Kind::Block }
     }
 
     /// A chain of `count` blocks of 10 bytes each.

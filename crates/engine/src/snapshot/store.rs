@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use boundary::file::FileError;
 use model::ModelInfo;
 
-use super::file::{self, EXTENSION, HEADER, Name, Rejection, UNFINISHED, Wanted};
+use super::file::{self, HEADER, Kind, Name, Rejection, UNFINISHED, Wanted};
 use super::index::{Index, Stamp};
 use super::{BeforeRead, SnapshotCounts, SnapshotNotice, SnapshotOptions};
 
@@ -25,7 +25,8 @@ const FREE_PART_MIN: u64 = 10;
 pub(crate) struct Store {
     directory: PathBuf,
     model: u64,
-    payload_bytes: usize,
+    block_bytes: usize,
+    state_bytes: usize,
     index: Mutex<Index>,
     notices: Mutex<VecDeque<SnapshotNotice>>,
     pub written: AtomicU64,
@@ -41,7 +42,8 @@ impl Store {
         let store = Self {
             directory: options.directory.clone(),
             model: info.fingerprint,
-            payload_bytes: info.block_bytes,
+            block_bytes: info.block_bytes,
+            state_bytes: info.states.map_or(0, |states| states.bytes),
             index: Mutex::new(Index::new(options.bytes_max)),
             notices: Mutex::default(),
             written: AtomicU64::new(0),
@@ -72,6 +74,13 @@ impl Store {
 
     pub fn model(&self) -> u64 {
         self.model
+    }
+
+    fn payload_bytes(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::State => self.state_bytes,
+            Kind::Block => self.block_bytes,
+        }
     }
 
     /// The index; hold it no longer than a look takes.
@@ -125,8 +134,10 @@ impl Store {
         let (name, now) = (wanted.name, stamp(SystemTime::now()));
         let bytes = (HEADER + payload.len()) as u64;
         // Ancestors first, so that making room does not take them.
-        if let Some(depth) = name.depth.checked_sub(1) {
-            self.touch(Name { depth, key: wanted.parent, ..name });
+        match (name.kind, name.depth.checked_sub(1)) {
+            (Kind::State, _) => self.touch(Name { kind: Kind::Block, ..name }),
+            (Kind::Block, Some(depth)) => self.touch(Name { depth, key: wanted.parent, ..name }),
+            (Kind::Block, None) => {}
         }
         let missing = self.missing(bytes);
         if missing > 0 {
@@ -185,11 +196,12 @@ impl Store {
                 let _ = fs::remove_file(&path);
             }
             let metadata = entry.metadata();
-            let Some(metadata) = metadata.ok().filter(|metadata| metadata.is_file() && extension == EXTENSION) else {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.extension() == extension);
+            let (Some(metadata), Some(kind)) = (metadata.ok().filter(|metadata| metadata.is_file()), kind) else {
                 continue;
             };
-            let (found, wanted) = (metadata.len(), (HEADER + self.payload_bytes) as u64);
-            match Name::parse(model, &part(path.file_stem())) {
+            let (found, wanted) = (metadata.len(), (HEADER + self.payload_bytes(kind)) as u64);
+            match Name::parse(model, &part(path.file_stem()), kind) {
                 None => self.reject(&path, Rejection::Name),
                 Some(_) if ours && found != wanted => self.reject(&path, Rejection::Size { found, wanted }),
                 Some(name) => {
@@ -208,11 +220,12 @@ impl Store {
             Err(FileError::Missing { .. }) => return Err(ErrorKind::NotFound.into()),
             Err(error) => return Err(io::Error::other(error)),
         };
-        let size = HEADER + self.payload_bytes;
+        let payload_bytes = self.payload_bytes(wanted.name.kind);
+        let size = HEADER + payload_bytes;
         let mut bytes = Vec::with_capacity(size + 1);
         // One byte more than it may have shows that it is too long.
         file.take(size as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(file::check(&bytes, wanted, self.payload_bytes).map(|()| bytes))
+        Ok(file::check(&bytes, wanted, payload_bytes).map(|()| bytes))
     }
 
     fn reject(&self, path: &Path, reason: Rejection) {

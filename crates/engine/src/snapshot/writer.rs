@@ -29,8 +29,9 @@ pub(super) struct Writer {
 
 #[derive(Default)]
 struct Queue {
-    /// Blocks not yet written.
+    /// Blocks and states not yet written, and their bytes.
     writes: AtomicUsize,
+    bytes: AtomicUsize,
     /// Set when nobody waits for the rest any more.
     abandoned: AtomicBool,
 }
@@ -52,11 +53,15 @@ impl Writer {
         self.shared.writes.load(Ordering::Acquire)
     }
 
+    pub fn queued_bytes(&self) -> usize {
+        self.shared.bytes.load(Ordering::Acquire)
+    }
+
     /// Touches are few, one per admission or block, and quickly done, so only blocks are counted.
     pub fn send(&self, job: Job) {
-        let write = matches!(job, Job::Write { .. });
-        if write {
+        if let Job::Write { payload, .. } = &job {
             self.shared.writes.fetch_add(1, Ordering::AcqRel);
+            self.shared.bytes.fetch_add(payload.len(), Ordering::AcqRel);
         }
         // A send fails only when the thread is gone, that is after a panic: then the queue fills and blocks are lost.
         let _ = self.jobs.send(job);
@@ -92,6 +97,7 @@ fn run(store: &Store, inbox: &Receiver<Job>, queue: &Queue) {
                     let counter = if store.write(&wanted, &payload) { &store.written } else { &store.lost };
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
+                queue.bytes.fetch_sub(payload.len(), Ordering::AcqRel);
                 queue.writes.fetch_sub(1, Ordering::AcqRel);
             }
         }

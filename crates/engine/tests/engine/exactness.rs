@@ -9,7 +9,7 @@ use testkit::toy::{ToyBackend, ToyOptions};
 use crate::support::*;
 
 /// Requests of many kinds; the same list every time.
-fn requests() -> Vec<Request> {
+pub fn requests() -> Vec<Request> {
     let mut dice = Dice(7);
     let mut all = Vec::new();
     for i in 0..24u32 {
@@ -36,12 +36,12 @@ fn requests() -> Vec<Request> {
 }
 
 /// Each request alone on a fresh engine: what all others are measured by.
-fn alone() -> Vec<Vec<u32>> {
+pub fn alone() -> Vec<Vec<u32>> {
     let solo = |request| ask(&start(ToyOptions::default(), EngineOptions::default()), request).ids();
     requests().into_iter().map(solo).collect()
 }
 
-fn check(toy: ToyOptions, options: EngineOptions, change: impl Fn(&mut Request, &[u32])) -> engine::Stats {
+pub fn check(toy: ToyOptions, options: EngineOptions, change: impl Fn(&mut Request, &[u32])) -> engine::Stats {
     // The first step waits until all have been submitted, so that every run meets the same crowd.
     let (permit, gate) = mpsc::channel();
     let engine = start(ToyOptions { gate: Some(gate), ..toy }, options);

@@ -7,4 +7,5 @@ mod exactness;
 mod limits;
 mod lives;
 mod snapshots;
+mod states;
 mod support;

@@ -24,7 +24,7 @@ pub async fn show(State(shared): State<Arc<Shared>>) -> Response {
 fn model(loaded: &LoadedModel) -> Value {
     let stats = loaded.engine.stats();
     let lanes = |counts: [usize; 2]| json!({"interactive": counts[0], "background": counts[1]});
-    let total = stats.drafts.total();
+    let (total, states) = (stats.drafts.total(), stats.states);
     json!({
         "name": loaded.name,
         "served_model": loaded.facts.served_model,
@@ -32,6 +32,12 @@ fn model(loaded: &LoadedModel) -> Value {
         "running": lanes(stats.running),
         "queued": lanes(stats.queued),
         "kv_blocks": {"used": stats.blocks.used, "cached": stats.blocks.cached, "free": stats.blocks.free},
+        "states": {
+            "used": states.slots - states.cached - states.free,
+            "cached": states.cached,
+            "free": states.free,
+            "bytes_each": states.bytes,
+        },
         "steps": stats.steps,
         "prompt_tokens": stats.prompt_tokens,
         "cached_tokens": stats.cached_tokens,

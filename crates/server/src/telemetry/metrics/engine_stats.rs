@@ -1,6 +1,6 @@
 //! What each engine counts by itself, read when somebody asks.
 
-use engine::{DraftCount, DraftKind, Stats};
+use engine::{DraftCount, DraftKind, StateCounts, Stats};
 
 use super::text::{Kind, Page};
 
@@ -108,6 +108,14 @@ pub(super) fn write(page: &mut Page, engines: &[(&str, Stats)]) {
         let blocks = stats.blocks;
         for (state, count) in [("used", blocks.used), ("cached", blocks.cached), ("free", blocks.free)] {
             page.sample("flint_kv_blocks", &[("model_name", model), ("state", state)], count as f64);
+        }
+    }
+    page.family("flint_recurrent_state_bytes", Kind::Gauge, "Recurrent states: in use, kept for their content, empty.");
+    for (model, stats) in engines {
+        let StateCounts { slots, cached, free, bytes } = stats.states;
+        for (state, count) in [("used", slots - cached - free), ("cached", cached), ("free", free)] {
+            let labels = [("model_name", *model), ("state", state)];
+            page.sample("flint_recurrent_state_bytes", &labels, (count * bytes) as f64);
         }
     }
 }
