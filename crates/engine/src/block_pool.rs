@@ -24,7 +24,7 @@ mod unsaved;
 
 pub use answers::{BlockCopy, BlockCounts, Miss, Prefix};
 pub use states::StateCounts;
-use states::{Checkpoint, States};
+use states::{CachedState, States};
 pub(crate) use unsaved::FullBlock;
 
 /// The blocks one sequence holds, in position order. Only a [`BlockPool`] changes it.
@@ -80,7 +80,7 @@ struct Node {
     /// Computed for sequences only whose KV stays in memory.
     private: bool,
     /// Recurrent states kept after its last token, or after a few tokens that follow it.
-    checkpoints: Vec<Checkpoint>,
+    cached_states: Vec<CachedState>,
 }
 
 /// What a block of the tree continues.
@@ -320,8 +320,8 @@ impl BlockPool {
         };
         let unsaved = if private { None } else { self.note_entry(block, tokens) };
         let tokens = tokens.to_vec();
-        let (children, checkpoints) = (Vec::new(), Vec::new());
-        let node = Node { parent, depth, chain, tokens, children, unsaved, private, checkpoints };
+        let (children, cached_states) = (Vec::new(), Vec::new());
+        let node = Node { parent, depth, chain, tokens, children, unsaved, private, cached_states };
         let slot = &mut self.blocks[block as usize];
         assert!(slot.node.is_none() && slot.references == 1, "only a private block enters the tree");
         slot.node = Some(node);
@@ -363,7 +363,7 @@ impl BlockPool {
         }
         self.note_eviction(block, &node);
         self.free.push(block);
-        node.checkpoints.iter().for_each(|checkpoint| self.free_state(checkpoint.slot));
+        node.cached_states.iter().for_each(|cached| self.free_state(cached.slot));
     }
 
     fn reference(&mut self, block: u32) {

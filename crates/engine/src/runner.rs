@@ -32,7 +32,7 @@ const RESTORE_PAUSE: Duration = Duration::from_millis(20);
 
 mod narrow;
 
-use narrow::Narrowed;
+use narrow::Remaining;
 
 pub(crate) struct Runner {
     backend: Box<dyn Backend>,
@@ -168,14 +168,14 @@ impl Runner {
         let narrow = !plain && stepped.all(Sequence::takes_shortlist);
         let begun = Instant::now();
         let device = |error| End::error(ErrorKind::Device, error);
-        let narrowed = if narrow { narrow::picks(self).map_err(device)? } else { Narrowed::Nothing };
-        self.picked = narrowed == Narrowed::Picked;
+        let narrowed = if narrow { narrow::picks(self).map_err(device)? } else { Remaining::All };
+        self.picked = narrowed == Remaining::Nothing;
         let chunks = self.scheduler.running.iter().filter(|sequence| sequence.rows > 0).map(|s| s.chunk());
         let batch: Vec<Chunk<'_>> = chunks.collect();
         if plain {
             self.picked = self.backend.pick(&batch, &mut self.picks).map_err(device)?;
         }
-        if !self.picked && narrowed != Narrowed::Logits {
+        if !self.picked && narrowed != Remaining::Picking {
             self.backend.forward(&batch, &mut self.logits).map_err(device)?;
         }
         self.stats.forward_seconds += begun.elapsed().as_secs_f64();

@@ -249,7 +249,7 @@ impl Scheduler {
             prefix = self.begin_anew(sequence);
         }
         let news = sequence.start(prefix.tokens(), prefix.miss);
-        self.plan_checkpoints(sequence, parted);
+        self.plan_kept_states(sequence, parted);
         news
     }
 

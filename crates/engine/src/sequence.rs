@@ -41,7 +41,7 @@ pub(crate) struct Sequence {
     /// The slot of its recurrent state while it runs, where the model has any.
     pub state: Option<u32>,
     /// Positions after which its state is to be kept in the prefix cache, ascending.
-    pub checkpoints: Vec<usize>,
+    pub state_positions: Vec<usize>,
     /// Those of the step in progress, and the position it starts at.
     pub saves: Vec<StateSave>,
     pub saves_from: usize,
@@ -140,7 +140,7 @@ impl Sequence {
             restore_tried: false,
             restored: 0,
             state: None,
-            checkpoints: Vec::new(),
+            state_positions: Vec::new(),
             saves: Vec::new(),
             saves_from: 0,
             max_tokens: request.max_tokens,
@@ -201,9 +201,9 @@ impl Sequence {
         let position = position / BLOCK * BLOCK;
         if self.state.is_some()
             && position > self.kv_len
-            && let Err(place) = self.checkpoints.binary_search(&position)
+            && let Err(place) = self.state_positions.binary_search(&position)
         {
-            self.checkpoints.insert(place, position);
+            self.state_positions.insert(place, position);
         }
     }
 

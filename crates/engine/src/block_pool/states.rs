@@ -2,7 +2,7 @@
 //! match of keys and values is of use up to the last one on its path.
 //!
 //! A node owns the states after its last token and after a few tokens more (fewer than a block): that is where a sequence
-//! ended. Slots are either free, held by a running sequence, or a checkpoint of one node. States are evicted apart from
+//! ended. Slots are either free, held by a running sequence, or cached by one node. States are evicted apart from
 //! blocks: first the one whose loss costs the fewest tokens to compute again for how long nobody asked for it.
 
 use model::BLOCK;
@@ -11,7 +11,7 @@ use super::{BlockPool, BlockTable, Miss, Parent, Prefix, common_prefix};
 
 /// A state in the tree.
 #[derive(Debug)]
-pub(super) struct Checkpoint {
+pub(super) struct CachedState {
     pub slot: u32,
     /// Tokens between the end of its node and its position.
     pub tail: Vec<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Checkpoint {
 #[derive(Debug, Default)]
 pub(super) struct States {
     free: Vec<u32>,
-    /// Nodes with checkpoints.
+    /// Nodes with cached states.
     nodes: Vec<u32>,
 }
 
@@ -49,10 +49,10 @@ impl BlockPool {
         self.states.is_some()
     }
 
-    /// Free slots, and those that checkpoints hold: a sequence may have any of them.
+    /// Free slots, and those of cached states: a sequence may have any of them.
     pub(crate) fn state_counts(&self) -> (usize, usize) {
         let Some(states) = &self.states else { return (0, 0) };
-        (states.free.len(), states.nodes.iter().map(|&node| self.node(node).checkpoints.len()).sum())
+        (states.free.len(), states.nodes.iter().map(|&node| self.node(node).cached_states.len()).sum())
     }
 
     /// Whether a sequence could have a slot now, or needs none.
@@ -60,28 +60,29 @@ impl BlockPool {
         !self.uses_states() || self.state_counts() != (0, 0)
     }
 
-    /// A slot for a sequence or a checkpoint, evicting the checkpoint that is worth least where none is free, but never
+    /// A slot for a sequence or a copy, evicting the cached state that is worth least where none is free, but never
     /// `except`.
     pub(crate) fn take_state(&mut self, except: Option<u32>) -> Option<u32> {
         if let Some(slot) = self.states.as_mut()?.free.pop() {
             return Some(slot);
         }
         let nodes = &self.states.as_ref()?.nodes;
-        let all = nodes.iter().flat_map(|&node| (0..self.node(node).checkpoints.len()).map(move |index| (node, index)));
-        let others = all.filter(|&(node, index)| Some(self.node(node).checkpoints[index].slot) != except);
+        let all =
+            nodes.iter().flat_map(|&node| (0..self.node(node).cached_states.len()).map(move |index| (node, index)));
+        let others = all.filter(|&(node, index)| Some(self.node(node).cached_states[index].slot) != except);
         let (node, index) = others.min_by_key(|&(node, index)| self.worth(node, index))?;
-        Some(self.drop_checkpoint(node, index))
+        Some(self.drop_cached(node, index))
     }
 
-    /// Takes a checkpoint's slot from the tree, for a sequence that goes on from there.
+    /// Takes a cached state's slot from the tree, for a sequence that goes on from there.
     pub(crate) fn detach_state(&mut self, slot: u32) {
         let nodes = self.states.as_ref().map_or(&[][..], |states| &states.nodes);
         let place = nodes.iter().find_map(|&node| {
-            let index = self.node(node).checkpoints.iter().position(|checkpoint| checkpoint.slot == slot)?;
+            let index = self.node(node).cached_states.iter().position(|cached| cached.slot == slot)?;
             Some((node, index))
         });
         if let Some((node, index)) = place {
-            self.drop_checkpoint(node, index);
+            self.drop_cached(node, index);
         }
     }
 
@@ -89,7 +90,7 @@ impl BlockPool {
         let Self { states: Some(states), blocks, .. } = self else { return };
         assert!(!states.free.contains(&slot), "state slot {slot} freed twice");
         states.free.push(slot);
-        let has = |&node: &u32| blocks[node as usize].node.as_ref().is_some_and(|n| !n.checkpoints.is_empty());
+        let has = |&node: &u32| blocks[node as usize].node.as_ref().is_some_and(|n| !n.cached_states.is_empty());
         states.nodes.retain(has);
     }
 
@@ -104,13 +105,13 @@ impl BlockPool {
         };
         let block = table.blocks()[last];
         self.clock += 1;
-        let (clock, checkpoint) = (self.clock, Checkpoint { slot, tail: tail.to_vec(), last_used: self.clock });
+        let (clock, cached) = (self.clock, CachedState { slot, tail: tail.to_vec(), last_used: self.clock });
         let Some(node) = &mut self.blocks[block as usize].node else { return self.free_state(slot) };
-        if let Some(kept) = node.checkpoints.iter_mut().find(|kept| kept.tail == tail) {
+        if let Some(kept) = node.cached_states.iter_mut().find(|kept| kept.tail == tail) {
             kept.last_used = clock;
             return self.free_state(slot);
         }
-        node.checkpoints.push(checkpoint);
+        node.cached_states.push(cached);
         if let Some(states) = &mut self.states
             && !states.nodes.contains(&block)
         {
@@ -124,16 +125,16 @@ impl BlockPool {
     /// The slot of the state after a block's last token.
     pub(crate) fn state_of_block(&self, block: u32) -> Option<u32> {
         let node = self.block(block).node.as_ref()?;
-        node.checkpoints.iter().find(|kept| kept.tail.is_empty()).map(|kept| kept.slot)
+        node.cached_states.iter().find(|kept| kept.tail.is_empty()).map(|kept| kept.slot)
     }
 
-    /// A sequence goes on from a checkpoint.
+    /// A sequence goes on from a cached state.
     pub(crate) fn touch_state(&mut self, slot: u32) {
         self.clock += 1;
         let (clock, Self { states: Some(states), blocks, .. }) = (self.clock, self) else { return };
         for &node in &states.nodes {
-            let checkpoints = blocks[node as usize].node.iter_mut().flat_map(|node| &mut node.checkpoints);
-            checkpoints.filter(|kept| kept.slot == slot).for_each(|kept| kept.last_used = clock);
+            let cached_states = blocks[node as usize].node.iter_mut().flat_map(|node| &mut node.cached_states);
+            cached_states.filter(|kept| kept.slot == slot).for_each(|kept| kept.last_used = clock);
         }
     }
 
@@ -142,8 +143,8 @@ impl BlockPool {
         let matched = prefix.tokens();
         let at = |blocks: usize| (blocks, &usable[blocks * BLOCK..matched]);
         let kept = (1..=prefix.blocks).rev().map(at).find_map(|(blocks, rest)| {
-            let checkpoints = &self.node(prefix.path[blocks - 1]).checkpoints;
-            let fits = checkpoints.iter().filter(|kept| rest.starts_with(&kept.tail));
+            let cached_states = &self.node(prefix.path[blocks - 1]).cached_states;
+            let fits = cached_states.iter().filter(|kept| rest.starts_with(&kept.tail));
             fits.max_by_key(|kept| kept.tail.len()).map(|kept| (blocks, kept))
         });
         let (blocks, tail, slot) = match kept {
@@ -162,33 +163,32 @@ impl BlockPool {
         }
     }
 
-    /// What losing a checkpoint would cost: tokens to compute again, for how recently somebody asked for it.
+    /// What losing a cached state would cost: tokens to compute again, for how recently somebody asked for it.
     fn worth(&self, node: u32, index: usize) -> u64 {
-        let checkpoint = &self.node(node).checkpoints[index];
-        let mut tokens = checkpoint.tail.len();
-        let nearer =
-            |tail: &[u32]| tail.len() < checkpoint.tail.len() && common_prefix(tail, &checkpoint.tail) == tail.len();
-        let same_node = self.node(node).checkpoints.iter().filter(|kept| nearer(&kept.tail));
+        let cached = &self.node(node).cached_states[index];
+        let mut tokens = cached.tail.len();
+        let nearer = |tail: &[u32]| tail.len() < cached.tail.len() && common_prefix(tail, &cached.tail) == tail.len();
+        let same_node = self.node(node).cached_states.iter().filter(|kept| nearer(&kept.tail));
         match same_node.map(|kept| kept.tail.len()).max() {
             Some(near) => tokens -= near,
             None => {
                 tokens += BLOCK;
                 let mut parent = self.node(node).parent;
                 while let Parent::Block(block) = parent
-                    && self.node(block).checkpoints.iter().all(|kept| !kept.tail.is_empty())
+                    && self.node(block).cached_states.iter().all(|kept| !kept.tail.is_empty())
                 {
                     (tokens, parent) = (tokens + BLOCK, self.node(block).parent);
                 }
             }
         }
-        let age = self.clock - checkpoint.last_used + 1;
+        let age = self.clock - cached.last_used + 1;
         ((tokens as u64) << 24) / age
     }
 
-    fn drop_checkpoint(&mut self, node: u32, index: usize) -> u32 {
-        let owner = self.blocks[node as usize].node.as_mut().expect("nodes with checkpoints are in the tree");
-        let slot = owner.checkpoints.swap_remove(index).slot;
-        if owner.checkpoints.is_empty()
+    fn drop_cached(&mut self, node: u32, index: usize) -> u32 {
+        let owner = self.blocks[node as usize].node.as_mut().expect("nodes with cached states are in the tree");
+        let slot = owner.cached_states.swap_remove(index).slot;
+        if owner.cached_states.is_empty()
             && let Some(states) = &mut self.states
         {
             states.nodes.retain(|&other| other != node);

@@ -13,17 +13,17 @@ use crate::sequence::Sequence;
 
 /// What is left to do for a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Narrowed {
-    /// Nothing: the runner has its picks.
-    Picked,
-    /// Picking: the step is done, and the runner has the logits.
-    Logits,
-    /// All of it.
+pub(super) enum Remaining {
+    /// The runner has its picks.
     Nothing,
+    /// The step is done, and the runner has its logits.
+    Picking,
+    /// The step.
+    All,
 }
 
 /// Fills the runner's picks, or its logits.
-pub(super) fn picks(runner: &mut Runner) -> Result<Narrowed, BackendError> {
+pub(super) fn picks(runner: &mut Runner) -> Result<Remaining, BackendError> {
     // Constraints change when they are asked, and the batch borrows the sequences.
     let stepped = runner.scheduler.running.iter_mut().filter(|sequence| sequence.rows > 0);
     let mut constraints: Vec<Option<Box<dyn Constraint>>> = stepped.map(Sequence::lend_constraint).collect();
@@ -33,7 +33,7 @@ pub(super) fn picks(runner: &mut Runner) -> Result<Narrowed, BackendError> {
     picked
 }
 
-fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> Result<Narrowed, BackendError> {
+fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> Result<Remaining, BackendError> {
     let Runner { backend, scheduler, lists, picks, logits, scratch, limits, .. } = runner;
     let stepped: Vec<&Sequence> = scheduler.running.iter().filter(|sequence| sequence.rows > 0).collect();
     let batch: Vec<Chunk<'_>> = stepped.iter().map(|sequence| sequence.chunk()).collect();
@@ -61,18 +61,18 @@ fn run(runner: &mut Runner, constraints: &mut [Option<Box<dyn Constraint>>]) -> 
     // What is computed once more must not meet a state that has seen it already.
     let again = !done || backend.info().states.is_none();
     if !done || failed {
-        return if again { Ok(Narrowed::Nothing) } else { fetch(backend.as_mut(), rows.len(), limits.vocab, logits) };
+        return if again { Ok(Remaining::All) } else { fetch(backend.as_mut(), rows.len(), limits.vocab, logits) };
     }
     picks.clear();
     for (row, (&(i, position), list)) in rows.iter().zip(lists.iter()).enumerate() {
         let mut part = |range| backend.part_of_row(row, range).ok();
         match stepped[i].sampler().choose(list, limits.vocab, position, scratch, &mut part) {
             Some(token) => picks.push(token),
-            None if again => return Ok(Narrowed::Nothing),
+            None if again => return Ok(Remaining::All),
             None => return fetch(backend.as_mut(), rows.len(), limits.vocab, logits),
         }
     }
-    Ok(Narrowed::Picked)
+    Ok(Remaining::Nothing)
 }
 
 /// The logits of the step that was just run, as far as its masks allow.
@@ -81,12 +81,12 @@ fn fetch(
     rows: usize,
     vocab: usize,
     logits: &mut Vec<f32>,
-) -> Result<Narrowed, BackendError> {
+) -> Result<Remaining, BackendError> {
     logits.clear();
     for row in 0..rows {
         logits.extend(backend.part_of_row(row, 0..vocab)?);
     }
-    Ok(Narrowed::Logits)
+    Ok(Remaining::Picking)
 }
 
 /// Copies a mask; false when it has fewer bits than there are tokens.

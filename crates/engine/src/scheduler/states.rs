@@ -46,8 +46,8 @@ impl Scheduler {
 
     /// Decides where a sequence's states are kept while it is read: where it parted from what was cached, as others may part
     /// there too; at the end of what is there now; and at intervals, for a prefix nobody thought of.
-    pub(super) fn plan_checkpoints(&mut self, sequence: &mut Sequence, parted: usize) {
-        sequence.checkpoints.clear();
+    pub(super) fn plan_kept_states(&mut self, sequence: &mut Sequence, parted: usize) {
+        sequence.state_positions.clear();
         if sequence.state.is_none() {
             return;
         }
@@ -62,10 +62,10 @@ impl Scheduler {
         sequence.saves.clear();
         sequence.saves_from = sequence.kv_len;
         let certain = sequence.kv_len + sequence.rows - sequence.proposed();
-        while let Some(&position) = sequence.checkpoints.first()
+        while let Some(&position) = sequence.state_positions.first()
             && position <= certain
         {
-            sequence.checkpoints.remove(0);
+            sequence.state_positions.remove(0);
             if position > sequence.kv_len
                 && let Some(slot) = self.pool.take_state(None)
             {
