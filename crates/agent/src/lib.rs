@@ -29,6 +29,7 @@ mod models;
 pub mod pair;
 mod partner;
 mod pinned;
+pub mod shared_index;
 mod shell;
 pub mod tool_loop;
 pub mod tools;

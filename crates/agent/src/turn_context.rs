@@ -30,6 +30,7 @@ use crate::intent::{Intent, Leanings};
 use crate::local;
 use crate::partner::PartnerOptions;
 use crate::pinned;
+use crate::shared_index::SharedIndex;
 use crate::tools::Tools;
 
 /// Prompts that may wait for the running turn; more are given back.
@@ -76,6 +77,8 @@ pub struct TurnContext {
     pub refused: Refused,
     /// How much models lean to a change.
     pub leanings: Leanings,
+    /// What the workspace holds.
+    pub index: SharedIndex,
     /// The last message and what it was taken for.
     pub asked: Option<(Prompt, Intent)>,
     /// What the last turn asked instead of changing files.
@@ -149,9 +152,11 @@ impl TurnContext {
         history: History,
     ) -> Self {
         let leanings = Leanings::in_state(&options.state);
+        let index = SharedIndex::new(&options.root, (!options.ephemeral).then_some(options.state.as_path()));
         Self {
             options,
             leanings,
+            index,
             conversation: Conversation::default(),
             history,
             turn: 0,

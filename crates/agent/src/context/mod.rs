@@ -15,6 +15,7 @@ use index::outline::{self, Item, Kind, Language};
 
 use crate::command::Prompt;
 use crate::event::FileRead;
+use crate::shared_index::SharedIndex;
 use crate::tools::bounded_line;
 
 /// Bytes of files that nobody mentioned; about 2,000 tokens of code.
@@ -99,7 +100,7 @@ impl Gathered {
 }
 
 /// Collects what goes with a task.
-pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
+pub fn gather(root: &Path, index: &SharedIndex, prompt: &Prompt, seen: &Seen) -> Gathered {
     let mut gathered = Gathered::default();
     let mut paths = mentioned(root, prompt, &mut gathered);
     for path in &prompt.pinned {
@@ -123,7 +124,7 @@ pub fn gather(root: &Path, prompt: &Prompt, seen: &Seen) -> Gathered {
         }
     }
     if shown.is_empty() && seen.is_empty() {
-        (shown, gathered.map) = find(root, prompt);
+        (shown, gathered.map) = find(root, index, prompt);
     } else if shown.is_empty() {
         shown = again(root, seen);
     } else {
@@ -211,7 +212,7 @@ fn by_end(found: &files::Walk, name: &str) -> Vec<PathBuf> {
 }
 
 /// What to show when nothing is named: everything where that is little, else what a search finds, and a map.
-fn find(root: &Path, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
+fn find(root: &Path, index: &SharedIndex, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
     let found = files::walk(root);
     let sources: Vec<&(PathBuf, u64)> = found.files.iter().filter(|(path, _)| files::is_source(path)).collect();
     let bytes: u64 = sources.iter().map(|(_, size)| size).sum();
@@ -226,12 +227,13 @@ fn find(root: &Path, prompt: &Prompt) -> (Vec<Shown>, Option<String>) {
     }
     let mut shown: Vec<Shown> = Vec::new();
     let mut left = FOUND_BYTES_MAX;
-    for hit in search::search(root, &found, &prompt.text) {
-        let excerpt = (hit.text.len() > left).then(|| excerpt(&hit.path, &hit.text, prompt));
-        let size = excerpt.as_ref().map_or(hit.text.len(), String::len);
+    for path in index.with(|index| search::search(index, &prompt.text)) {
+        let Some(text) = files::read_text(root, &path, files::FILE_BYTES_MAX) else { continue };
+        let excerpt = (text.len() > left).then(|| excerpt(&path, &text, prompt));
+        let size = excerpt.as_ref().map_or(text.len(), String::len);
         if size <= left {
             left -= size;
-            shown.push(Shown { path: hit.path, text: hit.text, excerpt });
+            shown.push(Shown { path, text, excerpt });
         }
         if left < FOUND_BYTES_MAX / 8 {
             break;
@@ -288,7 +290,7 @@ pub fn definitions(path: &Path, text: &str) -> Vec<Item> {
 
 /// A long file made short: the definitions that fit the task whole, the rest as their first lines.
 fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
-    let words = search::words(&prompt.text);
+    let words = index::terms::of_question(&prompt.text);
     let chosen = |item: &Item| {
         prompt.selection.as_ref().is_some_and(|(_, from, to)| item.lines.start < *to && *from <= item.lines.end)
     };
@@ -301,7 +303,8 @@ fn excerpt(path: &Path, text: &str, prompt: &Prompt) -> String {
         if item.head < until || out.len() > WHOLE_BYTES_MAX / 2 {
             continue;
         }
-        let fits = words.contains(&item.name.to_lowercase()) || chosen(item);
+        let named = index::terms::of(&item.name).first().is_some_and(|name| words.contains(name));
+        let fits = named || chosen(item);
         if fits && item.lines.len() <= EXCERPT_ITEM_LINES {
             out.extend(lines[item.lines.clone()].iter().map(|line| bounded_line(line) + "\n"));
             until = item.lines.end;

@@ -20,7 +20,7 @@ impl Folder {
     }
 
     fn gather(&self, text: &str, seen: &Seen) -> Gathered {
-        gather(self.0.path(), &Prompt::from(text), seen)
+        gather(self.0.path(), &SharedIndex::new(self.0.path(), None), &Prompt::from(text), seen)
     }
 }
 

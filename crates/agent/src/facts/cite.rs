@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use index::outline::Kind;
+use index::terms;
 
-use super::{Found, Passage, Project, names, terms};
+use super::{Found, Passage, Project, names};
 
 /// Places told for one answer.
 const CITATIONS_MAX: usize = 4;

@@ -9,7 +9,6 @@ mod cite;
 mod names;
 mod passages;
 mod say;
-mod terms;
 
 use std::path::{Path, PathBuf};
 

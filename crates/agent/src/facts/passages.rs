@@ -7,8 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use index::outline::Kind;
+use index::terms;
 
-use super::{Project, Source, terms};
+use super::{Project, Source};
 use crate::command::Prompt;
 use crate::context::files;
 

@@ -184,8 +184,9 @@ impl NotApplied {
 }
 
 async fn gather(ctx: &mut TurnContext, prompt: &Prompt) -> Gathered {
-    let (root, asked, seen) = (ctx.root(), prompt.clone(), ctx.conversation.seen().clone());
-    let work = tokio::task::spawn_blocking(move || context::gather(&root, &asked, &seen));
+    let (root, index) = (ctx.root(), ctx.index.clone());
+    let (asked, seen) = (prompt.clone(), ctx.conversation.seen().clone());
+    let work = tokio::task::spawn_blocking(move || context::gather(&root, &index, &asked, &seen));
     let gathered = work.await.unwrap_or_default();
     for notice in &gathered.notices {
         ctx.notice(notice.clone()).await;
