@@ -111,6 +111,21 @@ fn those_who_say_a_version_say_the_same() {
     assert!(released.starts_with(&version("cli")), "the newest release in CHANGELOG.md is {released}");
 }
 
+/// `cargo run` has one program to run, whatever other programs the workspace gets.
+#[test]
+fn the_first_command_of_the_readme_is_flint() {
+    let metadata = metadata();
+    let [only] = metadata["workspace_default_members"].as_array().unwrap().as_slice() else {
+        panic!("one default member")
+    };
+    let package = list(&metadata["packages"]).find(|package| package["id"] == *only).unwrap();
+    let is_program = |target: &&Value| list(&target["kind"]).any(|kind| kind == "bin");
+    let programs: Vec<&str> =
+        list(&package["targets"]).filter(is_program).map(|target| target["name"].as_str().unwrap()).collect();
+    assert_eq!(programs, ["flint"]);
+    assert!(read(&root().join("README.md")).contains("cargo run --release -- exec"));
+}
+
 /// The workspace's packages and who depends on whom, normal dependencies only.
 struct Graph {
     members: BTreeSet<String>,
@@ -118,14 +133,8 @@ struct Graph {
 }
 
 impl Graph {
-    /// Only packages for this machine are looked at, because those of others need not have been downloaded.
     fn read() -> Graph {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let mut command = Command::new(cargo);
-        command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &host()]);
-        let output = command.current_dir(root()).output().unwrap();
-        assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let metadata = metadata();
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let names: BTreeMap<String, String> =
             list(&metadata["packages"]).map(|package| (text(&package["id"]), text(&package["name"]))).collect();
@@ -152,6 +161,16 @@ impl Graph {
         }
         reached
     }
+}
+
+/// Only packages for this machine are looked at, because those of others need not have been downloaded.
+fn metadata() -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &host()]);
+    let output = command.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
