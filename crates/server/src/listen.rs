@@ -31,7 +31,8 @@ use crate::telemetry::metrics::{Metrics, Transport};
 /// How often idle models and old responses are looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// Everything a server is told.
+/// Everything a server is told. The default listens nowhere.
+#[derive(Default)]
 pub struct ServerOptions {
     /// Where to listen on the network; port 0 picks one.
     pub tcp: Option<SocketAddr>,

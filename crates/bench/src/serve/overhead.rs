@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use server::guard::Limits;
 use server::sessions::store::StoreOptions;
-use server::{ModelLimits, Server, ServerOptions};
+use server::{Server, ServerOptions};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
@@ -34,14 +33,8 @@ impl Local {
         let state = tempfile::tempdir()?;
         let options = ServerOptions {
             tcp: Some(([127, 0, 0, 1], 0).into()),
-            host: None,
-            unix: None,
-            tls: None,
-            keys: None,
-            origins: Vec::new(),
-            limits: Limits::default(),
-            model_limits: ModelLimits::default(),
             store: StoreOptions { path: Some(state.path().join("responses.sqlite")), ..StoreOptions::default() },
+            ..ServerOptions::default()
         };
         let runtime = Builder::new_multi_thread().thread_name(SERVER).enable_all().build()?;
         let server = runtime.block_on(Server::bind(options, Arc::new(loader)))?;

@@ -9,6 +9,8 @@
 mod approval;
 mod files;
 mod models;
+#[path = "../common/provider.rs"]
+mod provider;
 mod sandbox;
 mod server;
 mod serving;

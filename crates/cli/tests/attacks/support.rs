@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "not every attack needs every helper")]
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+use crate::provider::{self, Events};
 
 /// Who attacks or is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,52 +222,28 @@ impl FakeModel {
 }
 
 fn serve(mut stream: TcpStream, requests: &Mutex<Vec<Value>>, answers: &Mutex<VecDeque<Answer>>) -> Option<()> {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 65536]);
-    let body = loop {
-        match stream.read(&mut buffer) {
-            Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
-            _ => return None,
-        }
-        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        if bytes.len() - end - 4 >= length.unwrap_or(0) {
-            break bytes[end + 4..].to_vec();
-        }
-    };
-    let Ok(body) = serde_json::from_slice(&body) else {
-        let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
-        return None;
-    };
+    let body = provider::request(&mut stream)?;
     let number = {
         let mut requests = requests.lock().unwrap();
         requests.push(body);
         requests.len()
     };
     let answer = answers.lock().unwrap().pop_front().unwrap_or_else(|| Answer::text("Done."));
-    let mut sequence = 0;
-    let mut event = |stream: &mut TcpStream, mut event: Value| {
-        event["sequence_number"] = json!(sequence);
-        sequence += 1;
-        let text = format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
-        stream.write_all(text.as_bytes()).ok()
-    };
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    stream.write_all(head.as_bytes()).ok()?;
+    let mut events = Events::begin(stream)?;
     let id = format!("resp_{number}");
-    event(&mut stream, json!({"type": "response.created", "response": {"id": id, "status": "in_progress"}}))?;
+    events.send(json!({"type": "response.created", "response": {"id": id, "status": "in_progress"}}))?;
     for (index, item) in answer.0.iter().enumerate() {
-        event(&mut stream, json!({"type": "response.output_item.added", "output_index": index, "item": item}))?;
+        events.send(json!({"type": "response.output_item.added", "output_index": index, "item": item}))?;
         let (part, text) = match item["type"].as_str() {
             Some("message") => ("response.output_text.delta", &item["content"][0]["text"]),
             _ => ("response.function_call_arguments.delta", &item["arguments"]),
         };
         let delta =
             json!({"type": part, "item_id": item["id"], "output_index": index, "content_index": 0, "delta": text});
-        event(&mut stream, delta)?;
-        event(&mut stream, json!({"type": "response.output_item.done", "output_index": index, "item": item}))?;
+        events.send(delta)?;
+        events.send(json!({"type": "response.output_item.done", "output_index": index, "item": item}))?;
     }
     let usage = json!({"input_tokens": 100, "output_tokens": 1, "total_tokens": 101});
     let done = json!({"id": id, "status": "completed", "output": answer.0, "usage": usage});
-    event(&mut stream, json!({"type": "response.completed", "response": done}))
+    events.send(json!({"type": "response.completed", "response": done}))
 }

@@ -1,10 +1,11 @@
 //! A model that says what the test wrote down, as a Responses provider on a loopback socket.
 
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
+
+use crate::provider::{self, Events};
 
 /// Characters of one event of an answer: small enough that a screen sees it grow.
 const PIECE: usize = 24;
@@ -98,7 +99,7 @@ fn last_message(request: &Value) -> String {
 }
 
 fn serve(mut stream: TcpStream, requests: &Mutex<Vec<Value>>, script: &Script) -> Option<()> {
-    let request: Value = serde_json::from_slice(&body(&mut stream)?).ok()?;
+    let request = provider::request(&mut stream)?;
     let instructions = request["instructions"].as_str().unwrap_or_default();
     let mut odds = Vec::new();
     let (id, text) = if instructions.starts_with("You decide what a coding assistant does") {
@@ -111,13 +112,6 @@ fn serve(mut stream: TcpStream, requests: &Mutex<Vec<Value>>, script: &Script) -
         requests.push(request);
         (format!("resp_{number}"), script.answer(number))
     };
-    let mut sequence = 0;
-    let mut send = |mut event: Value| {
-        event["sequence_number"] = json!(sequence);
-        sequence += 1;
-        let text = format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
-        stream.write_all(text.as_bytes()).ok()
-    };
     let token = |(word, share): &(String, f64)| json!({"token": word, "bytes": [], "logprob": share.ln()});
     let mut part = json!({"type": "output_text", "text": text, "annotations": []});
     if let Some(first) = odds.first() {
@@ -126,40 +120,20 @@ fn serve(mut stream: TcpStream, requests: &Mutex<Vec<Value>>, script: &Script) -
         part["logprobs"] = json!([first]);
     }
     let item = json!({"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": [part]});
-    send(json!({"type": "response.created", "response": {"id": id, "status": "in_progress"}}))?;
-    send(json!({"type": "response.output_item.added", "output_index": 0, "item": item}))?;
+    let mut events = Events::begin(stream)?;
+    events.send(json!({"type": "response.created", "response": {"id": id, "status": "in_progress"}}))?;
+    events.send(json!({"type": "response.output_item.added", "output_index": 0, "item": item}))?;
     let letters: Vec<char> = text.chars().collect();
     for piece in letters.chunks(PIECE) {
         let delta: String = piece.iter().collect();
-        send(json!({"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "content_index": 0,
-            "delta": delta}))?;
+        events.send(
+            json!({"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "content_index": 0,
+            "delta": delta}),
+        )?;
     }
-    send(json!({"type": "response.output_item.done", "output_index": 0, "item": item}))?;
+    events.send(json!({"type": "response.output_item.done", "output_index": 0, "item": item}))?;
     let usage = json!({"input_tokens": 840, "input_tokens_details": {"cached_tokens": 790}, "output_tokens": 96,
         "total_tokens": 936});
-    send(json!({"type": "response.completed",
+    events.send(json!({"type": "response.completed",
         "response": {"id": id, "status": "completed", "output": [item], "usage": usage}}))
-}
-
-/// Reads a request, answers its head, and gives its body.
-fn body(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 65536]);
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
-            _ => return None,
-        }
-        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        if head.starts_with("get ") {
-            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}");
-            return None;
-        }
-        if bytes.len() - end - 4 >= length.unwrap_or(0) {
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-            stream.write_all(head.as_bytes()).ok()?;
-            return Some(bytes[end + 4..].to_vec());
-        }
-    }
 }

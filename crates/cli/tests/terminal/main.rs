@@ -14,6 +14,8 @@ mod fixture;
 mod inline;
 mod picture;
 mod pictures;
+#[path = "../common/provider.rs"]
+mod provider;
 mod screen;
 #[path = "../common/scripted.rs"]
 mod scripted;

@@ -5,10 +5,12 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_util::{SinkExt, StreamExt};
-use serde_json::{Value, json};
+use futures_util::StreamExt;
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
+
+use crate::socket::answer;
 
 pub const OLD: &str = "def double(a):\n    return a\n";
 pub const RIGHT: &str = "def double(a):\n    return 2 * a\n";
@@ -44,23 +46,8 @@ async fn connection(stream: TcpStream, texts: &'static [&'static str], next: Arc
             "" => "I would rather not.".to_owned(),
             code => format!("Here it is.\n\n```python\n{code}```\n"),
         };
-        let item = json!({"type": "message", "id": "m", "status": "completed", "role": "assistant",
-            "content": [{"type": "output_text", "text": text}]});
-        let id = format!("resp_{number}");
-        let events = [
-            json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress"}}),
-            json!({"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0,
-                "content_index": 0, "delta": text}),
-            json!({"type": "response.completed", "sequence_number": 2,
-                "response": {"id": id, "status": "completed", "output": [item]}}),
-        ];
-        for mut event in events {
-            if !request["stream_id"].is_null() {
-                event["stream_id"] = request["stream_id"].clone();
-            }
-            if socket.send(Message::text(event.to_string())).await.is_err() {
-                return;
-            }
+        if answer(&mut socket, &request, &format!("resp_{number}"), &text).await.is_none() {
+            return;
         }
     }
 }

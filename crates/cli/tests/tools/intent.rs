@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use futures_util::{SinkExt, StreamExt};
-use serde_json::{Value, json};
+use futures_util::StreamExt;
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
+
+use crate::socket::answer;
 
 const CART: &str = "class Cart:\n    def add(self, item):\n        self.items.append(item)\n\n\ndef total(cart):\n    return sum(cart.items)\n";
 const EDIT: &str = "Here it is.\n\n```python\ndef total(cart):\n    return sum(cart.items) + 1\n```\n";
@@ -62,23 +64,8 @@ async fn connection(stream: TcpStream, word: &str, text: &str, requests: Request
             }
             requests.len()
         };
-        let item = json!({"type": "message", "id": "m", "status": "completed", "role": "assistant",
-            "content": [{"type": "output_text", "text": said}]});
-        let id = format!("resp_{number}_{sorts}");
-        let events = [
-            json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress"}}),
-            json!({"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0,
-                "content_index": 0, "delta": said}),
-            json!({"type": "response.completed", "sequence_number": 2,
-                "response": {"id": id, "status": "completed", "output": [item]}}),
-        ];
-        for mut event in events {
-            if !request["stream_id"].is_null() {
-                event["stream_id"] = request["stream_id"].clone();
-            }
-            if socket.send(Message::text(event.to_string())).await.is_err() {
-                return;
-            }
+        if answer(&mut socket, &request, &format!("resp_{number}_{sorts}"), said).await.is_none() {
+            return;
         }
     }
 }

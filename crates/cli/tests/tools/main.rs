@@ -7,6 +7,7 @@ mod candidates;
 mod departures;
 mod intent;
 mod repairs;
+mod socket;
 mod tool_loop;
 
 use std::path::Path;

@@ -19,12 +19,9 @@ fn interrupted(error: &ClientError) -> (Option<&str>, u64) {
 
 #[tokio::test]
 async fn a_broken_socket_is_resumed_without_losing_or_doubling_an_event() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         peer.say(delta(1, "a")).await;
         peer.say(delta(2, "b")).await;
         drop(peer);
@@ -56,8 +53,7 @@ async fn a_broken_socket_is_resumed_without_losing_or_doubling_an_event() {
 async fn a_break_after_any_event_changes_nothing_for_the_reader() {
     let all = whole("resp_1", &["a", "b", "c", "d"]);
     for cut in 1..all.len() {
-        let server = Server::tcp().await;
-        let client = server.client();
+        let (server, client) = alone().await;
         let script = async {
             let mut peer = server.socket(Kind::Flint).await;
             peer.receive().await.unwrap();
@@ -83,12 +79,9 @@ async fn a_break_after_any_event_changes_nothing_for_the_reader() {
 
 #[tokio::test]
 async fn a_response_that_is_not_stored_is_interrupted() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         peer.say(delta(1, "a")).await;
     };
     let user = async {
@@ -105,12 +98,9 @@ async fn a_response_that_is_not_stored_is_interrupted() {
 async fn a_server_that_cannot_resume_interrupts() {
     let json = "content-type: application/json\r\n";
     for (status, headers, body, times) in [(404, "", "{}", 4), (400, "", "{}", 1), (200, json, "{}", 1)] {
-        let server = Server::tcp().await;
-        let client = server.client();
+        let (server, client) = alone().await;
         let script = async {
-            let mut peer = server.socket(Kind::Other).await;
-            peer.receive().await.unwrap();
-            peer.say(created("resp_1")).await;
+            let peer = server.begun(Kind::Other).await;
             drop(peer);
             let mut resume = server.accept().await;
             for time in 1..=times {
@@ -128,12 +118,9 @@ async fn a_server_that_cannot_resume_interrupts() {
 
 #[tokio::test]
 async fn a_hole_in_the_resumed_stream_is_not_hidden() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let peer = server.begun(Kind::Flint).await;
         drop(peer);
         server.accept().await.events([delta(2, "b"), ended("resp_1", 3, "completed")]).await;
     };
@@ -144,12 +131,9 @@ async fn a_hole_in_the_resumed_stream_is_not_hidden() {
 
 #[tokio::test]
 async fn dropping_a_resumed_answer_cancels_it_by_name() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let peer = server.begun(Kind::Flint).await;
         drop(peer);
         let mut resume = server.accept().await;
         resume.begin_events().await;
@@ -169,8 +153,7 @@ async fn dropping_a_resumed_answer_cancels_it_by_name() {
 
 #[tokio::test]
 async fn a_warm_socket_that_died_unnoticed_is_replaced() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut peer = server.socket(Kind::Flint).await;
         peer.answer("resp_1", &["a"]).await;
@@ -193,9 +176,7 @@ async fn a_peer_that_answers_no_ping_is_dead() {
     options.timeouts.pong_within = Duration::from_millis(100);
     let client = Client::new(options).unwrap();
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         // Reading the bare stream takes the pings without answering them; it ends when the client gives up.
         let mut bytes = Vec::new();
         peer.socket.get_mut().read_to_end(&mut bytes).await.unwrap();
@@ -251,8 +232,7 @@ async fn a_silent_stream_of_events_is_dead() {
 
 #[tokio::test]
 async fn nobody_there_is_said_with_a_hint() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     drop(server);
     let error = client.respond(ask("q")).await.err().unwrap();
     assert!(matches!(&error, ClientError::Connect { hint, .. } if hint.contains("flint serve")), "{error}");

@@ -36,8 +36,7 @@ async fn a_refused_websocket_falls_back_and_recovers() {
 
 #[tokio::test]
 async fn a_connection_closed_during_the_upgrade_is_a_refusal() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         drop(server.accept().await);
         server.accept().await.events(whole("resp_1", &["a"])).await;
@@ -48,8 +47,7 @@ async fn a_connection_closed_during_the_upgrade_is_a_refusal() {
 
 #[tokio::test]
 async fn the_websocket_is_left_alone_for_a_while_after_a_refusal() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         server.accept().await.reply(426, "", "").await;
         let mut post = server.accept().await;
@@ -68,8 +66,7 @@ async fn the_websocket_is_left_alone_for_a_while_after_a_refusal() {
 
 #[tokio::test]
 async fn a_wrong_key_at_the_upgrade_is_not_a_reason_to_fall_back() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async { server.accept().await.reply(401, "", r#"{"error":{"message":"who are you"}}"#).await };
     let user = async { client.respond(ask("q")).await.err().unwrap() };
     let (_, error) = play(script, user).await;
@@ -95,9 +92,7 @@ async fn when_every_socket_is_taken_an_answer_goes_by_events() {
     options.limits.sockets = 1;
     let client = Client::new(options).unwrap();
     let script = async {
-        let mut peer = server.socket(Kind::Other).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Other).await;
         server.accept().await.events(whole("resp_2", &["b"])).await;
         peer.say(ended("resp_1", 1, "completed")).await;
     };
@@ -127,8 +122,7 @@ async fn an_upgrade_that_is_never_answered_is_a_refusal() {
 
 #[tokio::test]
 async fn a_warm_up_never_becomes_a_whole_answer() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let request = json!({"model": "m", "input": "q", "generate": false});
     let script = async {
         let mut peer = server.socket(Kind::Flint).await;

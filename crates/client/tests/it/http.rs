@@ -48,8 +48,7 @@ async fn dropping_an_answer_closes_its_connection() {
 
 #[tokio::test]
 async fn a_background_answer_is_cancelled_by_name_and_only_when_asked() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         for _ in 0..2 {
             let mut post = server.accept().await;
@@ -108,8 +107,7 @@ async fn errors_that_waiting_cannot_cure_come_at_once() {
 
 #[tokio::test]
 async fn small_calls_share_one_connection() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut call = server.accept().await;
         assert_eq!(call.json(), json!({"model": "m", "input": "q"}), "whole: no `stream`");
@@ -146,8 +144,7 @@ async fn a_body_beyond_the_limit_is_refused() {
 
 #[tokio::test]
 async fn a_kept_connection_that_was_closed_is_replaced() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         server.accept().await.reply(200, "", "{}").await;
         server.accept().await.reply(200, "", r#"{"data":1}"#).await;

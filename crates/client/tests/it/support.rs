@@ -77,6 +77,21 @@ impl Server {
     pub async fn socket(&self, kind: Kind) -> Peer {
         self.accept().await.upgrade(kind).await
     }
+
+    /// The next connection, upgraded, on which `resp_1` has begun.
+    pub async fn begun(&self, kind: Kind) -> Peer {
+        let mut peer = self.socket(kind).await;
+        peer.receive().await.unwrap();
+        peer.say(created("resp_1")).await;
+        peer
+    }
+}
+
+/// A server and its only client.
+pub async fn alone() -> (Server, Client) {
+    let server = Server::tcp().await;
+    let client = server.client();
+    (server, client)
 }
 
 /// A request and the connection to answer it on.

@@ -44,8 +44,7 @@ async fn events_come_in_order_and_the_connection_is_reused() {
 
 #[tokio::test]
 async fn two_answers_share_a_flint_socket_and_do_not_mix() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut peer = server.socket(Kind::Flint).await;
         let first = peer.receive().await.unwrap();
@@ -71,8 +70,7 @@ async fn two_answers_share_a_flint_socket_and_do_not_mix() {
 
 #[tokio::test]
 async fn answers_of_another_server_get_a_socket_each_and_return_to_their_own() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut first = server.socket(Kind::Other).await;
         let create = first.receive().await.unwrap();
@@ -97,8 +95,7 @@ async fn answers_of_another_server_get_a_socket_each_and_return_to_their_own() {
 
 #[tokio::test]
 async fn answers_that_start_together_open_one_socket() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut peer = server.socket(Kind::Flint).await;
         for number in 0..4 {
@@ -114,12 +111,9 @@ async fn answers_that_start_together_open_one_socket() {
 
 #[tokio::test]
 async fn a_steered_answer_continues_with_its_successor() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         peer.say(delta(1, "old ")).await;
         let steer = peer.receive().await.unwrap();
         assert_eq!(steer, json!({"type": "response.steer", "previous_response_id": "resp_1", "input": "be brief"}));
@@ -145,12 +139,9 @@ async fn a_steered_answer_continues_with_its_successor() {
 
 #[tokio::test]
 async fn cancel_goes_to_the_lane_and_the_last_event_follows() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         let other = peer.receive().await.unwrap();
         let lane = other["stream_id"].clone();
         peer.say_on(&lane, created("resp_2")).await;
@@ -174,12 +165,9 @@ async fn cancel_goes_to_the_lane_and_the_last_event_follows() {
 
 #[tokio::test]
 async fn dropping_an_answer_cancels_it_and_leaves_the_others_alone() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Flint).await;
         let dropped = peer.receive().await.unwrap()["stream_id"].clone();
         peer.say_on(&dropped, created("resp_2")).await;
         let cancel = peer.receive().await.unwrap();
@@ -206,12 +194,9 @@ async fn dropping_an_answer_cancels_it_and_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn dropping_an_answer_of_another_server_closes_its_socket() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
-        let mut peer = server.socket(Kind::Other).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
+        let mut peer = server.begun(Kind::Other).await;
         assert_eq!(peer.receive().await, None, "such a server stops when the connection closes");
     };
     let user = async { drop(client.respond(ask("q")).await.unwrap()) };
@@ -221,8 +206,7 @@ async fn dropping_an_answer_of_another_server_closes_its_socket() {
 
 #[tokio::test]
 async fn error_envelopes_become_typed_errors_and_the_socket_stays() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut peer = server.socket(Kind::Flint).await;
         peer.receive().await.unwrap();
@@ -243,8 +227,7 @@ async fn error_envelopes_become_typed_errors_and_the_socket_stays() {
 
 #[tokio::test]
 async fn a_failed_response_is_an_event_and_as_a_whole_an_error() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let failed = json!({"type": "response.failed", "sequence_number": 1, "response": {"id": "r", "status": "failed",
                         "error": {"code": "context_length_exceeded", "message": "9000 tokens"}}});
     let script = async {
@@ -302,8 +285,7 @@ async fn a_slow_reader_is_cut_off_and_does_not_stop_the_others() {
 
 #[tokio::test]
 async fn a_worn_out_connection_is_replaced_without_the_caller_noticing() {
-    let server = Server::tcp().await;
-    let client = server.client();
+    let (server, client) = alone().await;
     let script = async {
         let mut old = server.socket(Kind::Flint).await;
         old.receive().await.unwrap();
@@ -341,12 +323,7 @@ async fn more_answers_than_allowed_are_refused_here() {
     let mut options = server.options();
     options.limits.answers = 1;
     let client = Client::new(options).unwrap();
-    let script = async {
-        let mut peer = server.socket(Kind::Flint).await;
-        peer.receive().await.unwrap();
-        peer.say(created("resp_1")).await;
-        peer
-    };
+    let script = async { server.begun(Kind::Flint).await };
     let user = async {
         let _answer = client.respond(ask("one")).await.unwrap();
         assert!(matches!(client.respond(ask("two")).await, Err(ClientError::TooMany { limit: 1 })));

@@ -125,14 +125,20 @@ fn fetches_checks_and_installs() {
     store.resolve("tiny").unwrap();
 }
 
-#[test]
-fn takes_the_hubs_digest_where_the_catalogue_has_none() {
+/// A catalogue that does not say what the file must be.
+fn without_digest() -> Fixture {
     let fixture = Fixture::new();
     fixture.write_catalogue(SOURCE, "unknown");
     let text = std::fs::read_to_string(fixture.path("catalogue.toml")).unwrap();
     let without: Vec<&str> =
         text.lines().filter(|line| !line.contains("sha256 =") && !line.contains("bytes =")).collect();
     std::fs::write(fixture.path("catalogue.toml"), without.join("\n")).unwrap();
+    fixture
+}
+
+#[test]
+fn takes_the_hubs_digest_where_the_catalogue_has_none() {
+    let fixture = without_digest();
     let store = fixture.store();
     let digest = sha256(&fixture.model);
 
@@ -156,12 +162,7 @@ fn takes_the_hubs_digest_where_the_catalogue_has_none() {
 /// Trust on first use: what a source published once is what it must publish later, even after the file was removed.
 #[test]
 fn a_file_that_was_replaced_at_its_source_is_refused_until_the_user_forgets_the_old_one() {
-    let fixture = Fixture::new();
-    fixture.write_catalogue(SOURCE, "unknown");
-    let text = std::fs::read_to_string(fixture.path("catalogue.toml")).unwrap();
-    let without: Vec<&str> =
-        text.lines().filter(|line| !line.contains("sha256 =") && !line.contains("bytes =")).collect();
-    std::fs::write(fixture.path("catalogue.toml"), without.join("\n")).unwrap();
+    let fixture = without_digest();
     let store = fixture.store();
     let mut other = fixture.model.clone();
     other[9] ^= 1;

@@ -11,8 +11,7 @@ use engine::{Engine, EngineOptions};
 use model::gguf::{Array, Format, Gguf, Value as Meta};
 use serde_json::{Value, json};
 use server::guard::Limits;
-use server::sessions::store::StoreOptions;
-use server::{Embedder, FileFacts, Loader, ModelCard, ModelLimits, ModelParts, Server, ServerOptions};
+use server::{Embedder, FileFacts, Loader, ModelCard, ModelParts, Server, ServerOptions};
 use testkit::gguf::GgufWriter;
 use testkit::toy::{ToyBackend, ToyOptions};
 use text::{ChatTemplate, Tokenizer};
@@ -160,14 +159,8 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
         runtime.block_on(async {
             let options = ServerOptions {
                 tcp: Some(([127, 0, 0, 1], 0).into()),
-                host: None,
-                unix: None,
-                tls: None,
-                keys: None,
-                origins: Vec::new(),
                 limits: Limits { choices: 4, ..Limits::default() },
-                model_limits: ModelLimits::default(),
-                store: StoreOptions::default(),
+                ..ServerOptions::default()
             };
             let server = Server::bind(options, Arc::new(Toys)).await.unwrap();
             tell.send(server.address().unwrap()).unwrap();
