@@ -1,8 +1,8 @@
 //! The way back: how tokens get from the engine thread to one reader without the engine ever waiting.
 //!
 //! A stream is not a queue of events but three slots (started, pending tokens, finished), so a reader that falls behind
-//! finds one larger event instead of many small ones. Pending tokens have a limit; beyond it the engine ends the
-//! sequence with `SlowReader`. The lock is held only to move a few values, on both sides.
+//! finds one larger event instead of many small ones. Backpressure is a limit of pending tokens; beyond it the engine ends
+//! the sequence with `SlowReader`. The lock is held only to move a few values, on both sides.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-// One token in one kernel: the whole network for a single row, phase after phase, without leaving the card.
+// The persistent kernel: one token in one launch, the whole network for a single row, phase after phase, without leaving the card.
 //
 // A chain of kernels pays for every link: the last block of one must end and be seen to have ended, parameters and code
 // of the next are fetched anew, and its weights start moving late. Measured on an H200 (2026-11-15) that is 4 to 5 us
@@ -6,7 +6,7 @@
 // the phases and the next phase's weights fetched at the end of each: 990 us. Here weights do not wait for phases at all
 // (`ring.cuh`), and results are passed on without a counter (`ready_bits.cuh`).
 //
-// Sixteen warps compute. One more fetches weights for them, and one the descriptions of phases and the weights of norms; those have
+// Warp specialisation: sixteen warps compute. One more fetches weights for them, and one the descriptions of phases and the weights of norms; those have
 // few registers and leave theirs to the others, as do two that end at once, since registers are dealt out to four warps.
 //
 // The sums are those of `product.cu` and `attention.cu`, bit for bit: a step of several rows gives the same tokens.

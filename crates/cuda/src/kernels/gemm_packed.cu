@@ -1,6 +1,6 @@
 // Matrix times many rows, straight from packed weights: short prompts, and all rows that visit the same expert.
 //
-// The same bits as `expand` and `gemm.cu` give where rows are not cut, another way: weights become halves in flight into shared
+// The same bits as `expand` and `gemm.cu` give where rows are not cut (split-K), another way: weights become halves in flight into shared
 // memory. Of every tile of 128 x 64 weights a thread has one block of 32, which it asks for two tiles ahead and unpacks while tensor cores
 // work on the tile before. That costs instructions for every 128 rows anew, where expanding costs memory traffic once.
 

@@ -450,7 +450,7 @@ __device__ __forceinline__ void barrier_wait_cluster(u32 barrier, u32 parity) {
                  : "memory");
 }
 
-// Asks the copy engine; `full` is told how many bytes arrived.
+// Asks the copy engine (TMA) for a bulk copy; `full` is told how many bytes arrived.
 __device__ __forceinline__ void fetch(u32 to, const void* from, u32 bytes, u32 full, u64 policy) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(full), "l"(policy)

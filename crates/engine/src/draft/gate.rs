@@ -2,8 +2,8 @@
 //!
 //! A step of R rows that is worth T tokens (one for each sequence) goes at T / cost(R). With d drafted rows of one
 //! sequence it goes at (T + e) / (cost(R + d) + what drafting them costs), where e is how many of them are expected to be
-//! right: the sum over the products of the chances that the drafter gives. The drafter and the d with the highest rate
-//! win; no drafting is one of the candidates. Nothing here knows what the backend is: costs are measured.
+//! right: the sum over the products of the chances that the drafter gives. The drafter and the d with the highest
+//! throughput win; no drafting is one of the candidates. Nothing here knows what the backend is: costs are measured.
 //!
 //! Chances are estimates, and estimates are wrong at times: so what a draft may cost is bounded (`account.rs`).
 

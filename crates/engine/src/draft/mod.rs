@@ -1,4 +1,4 @@
-//! The drafting seam: a drafter proposes tokens, the engine verifies them in one step and keeps those that plain
+//! Speculative decoding: a drafter proposes tokens, the engine verifies them in one step and keeps those that plain
 //! decoding would have picked. A wrong proposal costs rows, never a different output.
 //!
 //! What an edit will say is mostly known before it is said: by the client ([`Prediction`]), or because it stands in the

@@ -21,6 +21,24 @@ fn no_identifier_to_avoid_remains() {
     assert!(found.is_empty(), "the glossary has other words for these:\n{}", found.join("\n"));
 }
 
+/// Whoever knows the field finds the code by its words.
+#[test]
+fn a_search_for_a_word_of_the_field_finds_its_place() {
+    for (word, place) in [
+        ("speculative", "engine/src/draft/mod.rs"),
+        ("throughput", "engine/src/draft/gate.rs"),
+        ("backpressure", "engine/src/stream.rs"),
+        ("persistent kernel", "cuda/src/kernels/decode_persistent.cu"),
+        ("warp specialisation", "cuda/src/kernels/decode_persistent.cu"),
+        ("swizzle", "cuda/src/kernels/persistent_kv.cuh"),
+        ("tma", "cuda/src/kernels/ptx.cuh"),
+        ("split-k", "cuda/src/kernels/gemm_packed.cu"),
+    ] {
+        let text = read(&root().join("crates").join(place)).to_lowercase();
+        assert!(text.contains(word), "{place} does not say `{word}`");
+    }
+}
+
 #[test]
 fn identifiers_are_found_outside_of_words_and_comments() {
     let words = |line| identifiers(line).collect::<Vec<_>>();
