@@ -10,12 +10,11 @@ use std::path::Path;
 
 use index::outline::{self, Item, Kind, Language, indent};
 
+use super::additions::Blank;
 use super::elision::{self, Elided};
 use super::locate::lines;
 use super::{EditError, whole};
 
-/// Most names listed in an error.
-const NAMES_MAX: usize = 30;
 const SAY_WHICH: &str = "send the function inside the class or block it belongs to, or with its head unchanged";
 
 /// What an answer makes of a file.
@@ -248,145 +247,6 @@ impl<'a> Merge<'a> {
         }
     }
 
-    fn insert(&mut self, item: &Item, at: usize, indent: &str, blank: Blank) {
-        let mut lines = self.shifted(&self.new[item.lines.clone()], &item.indent, indent);
-        let count = match (item.kind, self.language == Language::Python && indent.is_empty()) {
-            (Kind::Value, _) if blank == Blank::After => 1,
-            (_, true) => 2,
-            _ => 1,
-        };
-        match blank {
-            Blank::Before => drop(lines.splice(0..0, vec![String::new(); count])),
-            Blank::After => lines.extend(vec![String::new(); count]),
-        }
-        self.edits.push((at..at, lines));
-    }
-
-    /// Puts something new at the end of what it stands in, or of the file.
-    fn append(&mut self, item: &Item, inside: &[String]) -> Result<(), EditError> {
-        let owner = match inside {
-            [] => item.parents.clone(),
-            inside => inside.to_vec(),
-        };
-        let holds = |other: &&Item| {
-            matches!(other.kind, Kind::Type | Kind::Impl | Kind::Value)
-                && other.parents.iter().chain([&other.name]).cloned().collect::<Vec<_>>().ends_with(&owner)
-        };
-        // Methods of Go and definitions outside a C++ class stand beside it.
-        let beside = inside.is_empty()
-            && (self.language == Language::Go || owner.is_empty() || self.language == Language::CLike);
-        if !beside {
-            let holder = self.file.iter().filter(|_| !owner.is_empty()).find(holds);
-            let Some(holder) = holder else { return Err(self.unknown(item, &owner)) };
-            let member =
-                self.file.iter().rev().find(|other| encloses(holder, other) && other.parents.ends_with(&owner));
-            let (at, indent) = match member {
-                Some(member) => (member.lines.end, member.indent.clone()),
-                None => {
-                    let end = holder.lines.end - usize::from(self.language != Language::Python);
-                    (end, format!("{}    ", holder.indent))
-                }
-            };
-            self.insert(item, at, &indent, Blank::Before);
-            return Ok(());
-        }
-        let is_method = item.takes_self() && item.kind == Kind::Function && owner.is_empty();
-        if is_method || !item.indent.is_empty() {
-            return Err(self.unknown(item, &[]));
-        }
-        let code = outline::code_lines(self.language, &self.old.join("\n"));
-        let main =
-            self.old.iter().position(|line| self.language == Language::Python && line.starts_with("if __name__"));
-        let end = main.unwrap_or(self.old.len());
-        let at = (0..end)
-            .rev()
-            .find(|at| !code[*at].trim().is_empty() || !self.old[*at].trim().is_empty())
-            .map_or(0, |at| at + 1);
-        match at {
-            0 => self.insert(item, 0, "", Blank::After),
-            _ => self.insert(item, at, "", Blank::Before),
-        }
-        Ok(())
-    }
-
-    fn unknown(&self, item: &Item, owner: &[String]) -> EditError {
-        let functions = self.file.iter().filter(|other| other.kind == Kind::Function);
-        let mut names: Vec<String> = functions.map(Item::path).collect();
-        names.truncate(NAMES_MAX);
-        let place = if owner.is_empty() { String::new() } else { format!(" in {}", owner.join(".")) };
-        self.unclear(format!(
-            "there is no `{}`{place}; the file has {}; to add it, send it inside the class it belongs to",
-            item.name,
-            if names.is_empty() { "no functions".to_owned() } else { names.join(", ") },
-        ))
-    }
-
-    /// Imports of the answer that the file has not go below those it has.
-    fn imports(&mut self, tops: &[&Item]) {
-        let code: Vec<String> = self.old.iter().map(|line| squeezed(line)).collect();
-        let package = |item: &Item| item.name.starts_with("package ");
-        let wanted = tops.iter().filter(|item| item.kind == Kind::Import && !package(item));
-        let mut missing: Vec<String> = Vec::new();
-        for import in
-            wanted.filter(|item| !self.file.iter().any(|other| other.kind == Kind::Import && other.name == item.name))
-        {
-            if let Some(grown) = self.grown(import) {
-                let lines = self.new[import.lines.clone()].iter().map(|line| line.trim_end().to_owned()).collect();
-                self.edits.push((grown.lines.clone(), lines));
-                continue;
-            }
-            let lines = &self.new[import.lines.clone()];
-            let whole_group = lines.len() > 1 && lines.iter().all(|line| code.contains(&squeezed(line)));
-            if !whole_group {
-                missing.extend(lines.iter().map(|line| line.trim_end().to_owned()));
-            }
-        }
-        if missing.is_empty() {
-            return;
-        }
-        let tops = self
-            .file
-            .iter()
-            .filter(|item| item.kind == Kind::Import && item.indent.is_empty() && item.parents.is_empty());
-        let last = tops.map(|item| item.lines.end).max();
-        let at = last.unwrap_or_else(|| self.after_preamble());
-        if last.is_none() {
-            missing.push(String::new());
-        }
-        self.edits.insert(0, (at..at, missing));
-    }
-
-    /// The import of the file that an import of the answer has grown out of: it brings in all of that, from the same place.
-    fn grown(&self, import: &Item) -> Option<&'a Item> {
-        let words = |item: &Item| -> Vec<String> {
-            let words = item.name.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
-            words.map(str::to_owned).collect()
-        };
-        let wanted = words(import);
-        let fits = |other: &&Item| {
-            let has = words(other);
-            other.kind == Kind::Import
-                && other.parents.is_empty()
-                && other.whole_lines
-                && has.len() > 1
-                && has[..2] == wanted[..wanted.len().min(2)]
-                && has.iter().all(|word| wanted.contains(word))
-        };
-        let mut fitting = self.file.iter().filter(fits);
-        fitting.next().filter(|_| fitting.next().is_none())
-    }
-
-    /// The first line that is no comment, inner attribute or documentation of the file.
-    fn after_preamble(&self) -> usize {
-        let code = outline::code_lines(self.language, &self.old.join("\n"));
-        let first = self.file.iter().map(|item| item.lines.start).min().unwrap_or(self.old.len());
-        let is_preamble = |at: &usize| {
-            let line = code[*at].trim();
-            line.is_empty() || line.starts_with("#!") || line.starts_with('"')
-        };
-        (0..first).take_while(is_preamble).count().min(first)
-    }
-
     /// Code outside any item says something this cannot do.
     fn check_stray(&self, text: &str) -> Result<(), EditError> {
         let code = outline::code_lines(self.language, text);
@@ -506,13 +366,6 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Which side of a new item gets the empty lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blank {
-    Before,
-    After,
-}
-
 fn is_definition(item: &Item) -> bool {
     matches!(item.kind, Kind::Function | Kind::Value)
 }
@@ -530,7 +383,7 @@ fn visibility(head: &str) -> &str {
     &head[..end]
 }
 
-fn squeezed(line: &str) -> String {
+pub(super) fn squeezed(line: &str) -> String {
     line.split_whitespace().collect::<Vec<&str>>().join(" ")
 }
 

@@ -5,11 +5,13 @@
 //! line ends, indentation, moved lines) and never chooses between two places: a wrong edit costs more than a second
 //! question. [`EditError`] is written for the model to act on.
 
+mod additions;
 mod batch;
 mod elision;
 mod error;
 mod file;
 mod function;
+mod imports;
 mod lines;
 mod locate;
 mod members;
