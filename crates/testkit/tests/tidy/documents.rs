@@ -61,6 +61,16 @@ fn every_page_is_in_the_summary() {
     assert!(lost == [summary], "pages that no reader finds: {lost:?}");
 }
 
+/// That they exist is held by the test of all paths.
+#[test]
+fn the_reading_path_counts_its_files() {
+    let page = read(&root().join("docs/internals/reading-path.md"));
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `crates/")).collect();
+    let files: BTreeSet<&str> = rows.iter().map(|row| row.split('`').nth(1).unwrap()).collect();
+    assert_eq!(rows.len(), files.len(), "a file is listed twice");
+    assert!(page.contains(&format!("in order: {}\nfiles.", files.len())), "there are {} files", files.len());
+}
+
 /// Every number in the README's table of figures stands in the file of results that its row names.
 #[test]
 fn the_figures_of_the_readme_were_measured() {
