@@ -98,7 +98,9 @@ pub(crate) fn read_event(text: &str) -> Option<Event> {
         return None;
     }
     let event = serde_json::from_str(text);
-    event.inspect_err(|error| tracing::debug!(%error, bytes = text.len(), "skipped a message that is no event")).ok()
+    event
+        .inspect_err(|error| tracing::debug!(%error, bytes = text.len(), "skipped a message that is not an event"))
+        .ok()
 }
 
 /// Whether an event ends its response, also when it has a form of another provider.

@@ -111,6 +111,22 @@ fn those_who_say_a_version_say_the_same() {
     assert!(released.starts_with(&version("cli")), "the newest release in CHANGELOG.md is {released}");
 }
 
+/// Looking for examples in a crate that has none takes seconds each time; one that gets some must say so.
+#[test]
+fn examples_in_comments_are_run() {
+    for folder in std::fs::read_dir(root().join("crates")).unwrap() {
+        let folder = folder.unwrap().path();
+        if !read(&folder.join("Cargo.toml")).contains("doctest = false") {
+            continue;
+        }
+        let has_example = |path: &PathBuf| {
+            read(path).lines().any(|line| ["//! ```", "/// ```"].iter().any(|mark| line.trim_start().starts_with(mark)))
+        };
+        let with: Vec<PathBuf> = rust_files(&folder.join("src")).into_iter().filter(has_example).collect();
+        assert!(with.is_empty(), "these have examples, and the crate does not run them: {with:?}");
+    }
+}
+
 /// `cargo run` has one program to run, whatever other programs the workspace gets.
 #[test]
 fn the_first_command_of_the_readme_is_flint() {
