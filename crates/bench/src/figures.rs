@@ -4,7 +4,7 @@ use anyhow::Result;
 use kernels::cases::Case;
 use kernels::{Kernels, KvType, Runtime};
 use load::device::{self, DeviceChoice, Opened};
-use model::{BLOCK, Backend, Chunk, CpuOptions, Want};
+use model::{BLOCK, Backend, Chunk, CpuOptions, StateInfo, StateUse, Want};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,9 @@ impl Bench {
         let mut elapsed = Duration::ZERO;
         let mut passes = 0;
         // The first step is not counted: it wakes the threads and brings the weights' pages in.
+        self.begin(start)?;
         self.read(&tokens[..rows.min(self.model.info().rows_max)], start, want)?;
+        self.begin(start)?;
         for step in tokens.chunks(rows).enumerate() {
             let started = Instant::now();
             passes += self.read(step.1, start + step.0 * rows, want)?;
@@ -124,10 +126,11 @@ impl Bench {
         let mut tokens = self.tokens(1);
         let mut hash = 0xcbf2_9ce4_8422_2325;
         let mut started = Instant::now();
+        self.begin(depth)?;
+        let state = self.state(0);
         for i in 0..=PICKED_TOKENS {
             let mut picks = Vec::new();
-            let chunk =
-                Chunk { tokens: &tokens, start: depth + i, blocks: &self.blocks, want: Want::Last, state: None };
+            let chunk = Chunk { tokens: &tokens, start: depth + i, blocks: &self.blocks, want: Want::Last, state };
             if !self.model.pick(&[chunk], &mut picks)? {
                 return Ok(None);
             }
@@ -149,11 +152,26 @@ impl Bench {
         let rows = self.model.info().rows_max;
         for (i, tokens) in tokens.chunks(rows).enumerate() {
             let start = start + i * rows;
-            let last = Chunk { tokens, start, blocks: &self.blocks, want, state: None };
+            // Of the rows that verify a draft all but the first may be wrong.
+            let state = self.state(if want == Want::All { tokens.len() - 1 } else { 0 });
+            let last = Chunk { tokens, start, blocks: &self.blocks, want, state };
             self.model.forward(&[last], &mut self.logits)?;
             passes += 1;
         }
         Ok(passes)
+    }
+
+    /// The sequence's recurrent state, where the model has any.
+    fn state(&self, drafted: usize) -> Option<StateUse<'static>> {
+        self.model.info().states.map(|_| StateUse { slot: 0, drafted, saves: &[] })
+    }
+
+    /// Puts some state at a position: what it holds costs nothing.
+    fn begin(&mut self, start: usize) -> Result<()> {
+        if let Some(StateInfo { bytes, .. }) = self.model.info().states {
+            self.model.import_state(0, start, &vec![0; bytes])?;
+        }
+        Ok(())
     }
 
     /// Repeatable tokens, spread over the vocabulary.

@@ -3,7 +3,7 @@
 //! `dequantize_row` is the definition every faster path is tested against. Layouts follow GGUF; the formulas are the
 //! same ones the authors of those formats publish, written to be read rather than to be fast.
 
-use crate::format::Format;
+use crate::format::{Format, IQ4_VALUES, MXFP4_OFFSET, MXFP4_VALUES, TABLE_OFFSET};
 use half::{bf16, f16};
 
 /// Expands one row of `row.len() / block_bytes` blocks into `out`.
@@ -27,7 +27,10 @@ pub fn dequantize_row(format: Format, row: &[u8], out: &mut [f32]) {
                     *o = d * f32::from(q as i8);
                 }
             }
+            Format::IQ4_NL => values(&block[2..], &IQ4_VALUES, TABLE_OFFSET, half_at(block, 0), out),
+            Format::MXFP4 => values(&block[1..], &MXFP4_VALUES, MXFP4_OFFSET, power_of_two(block[0]), out),
             Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => super_block(format, block, out),
+            Format::IQ4_XS => super_block(format, block, out),
         }
     }
 }
@@ -44,6 +47,23 @@ fn nibbles(low: &[u8], high: Option<&[u8]>, out: &mut [f32], scale: f32, shift: 
         let nibble = if i < 16 { low[i] & 15 } else { low[i - 16] >> 4 };
         let q = u32::from(nibble) | (high >> i & 1) << 4;
         out[i] = q as f32 * scale + shift;
+    }
+}
+
+/// 32 elements whose nibbles name values.
+fn values(nibbles: &[u8], table: &[u8; 16], offset: u8, scale: f32, out: &mut [f32]) {
+    for i in 0..32 {
+        let nibble = if i < 16 { nibbles[i] & 15 } else { nibbles[i - 16] >> 4 };
+        out[i] = scale * (f32::from(table[usize::from(nibble)]) - f32::from(offset));
+    }
+}
+
+/// The scale of an MXFP4 block, `2^(exponent - 127)`, halved because its values are stored doubled.
+pub fn power_of_two(exponent: u8) -> f32 {
+    match exponent {
+        // Below the least normal number.
+        0 | 1 => f32::from_bits(0x0020_0000 << exponent),
+        _ => f32::from_bits((u32::from(exponent) - 1) << 23),
     }
 }
 
@@ -112,6 +132,15 @@ impl SuperParts {
                 }
                 (16, half_at(block, 208), half_at(block, 208))
             }
+            Format::IQ4_XS => {
+                let high = u16::from_le_bytes([block[2], block[3]]);
+                for j in 0..8 {
+                    let low = block[4 + j / 2] >> (4 * (j % 2)) & 15;
+                    scales[j] = (i16::from(low) | ((high >> (2 * j) & 3) as i16) << 4) - 32;
+                    mins[j] = i16::from(TABLE_OFFSET) * scales[j];
+                }
+                (32, half_at(block, 0), half_at(block, 0))
+            }
             other => unreachable!("{} has no super-blocks", other.name()),
         };
         SuperParts { group, d, dmin, scales, mins }
@@ -135,6 +164,10 @@ fn super_quant(format: Format, block: &[u8], i: usize) -> u8 {
         Format::Q6_K => {
             let low = block[half * 64 + run % 2 * 32 + lane] >> (4 * (run / 2)) & 15;
             low | (block[128 + half * 32 + lane] >> (2 * run) & 3) << 4
+        }
+        Format::IQ4_XS => {
+            let nibble = block[8 + i / 32 * 16 + lane % 16] >> (4 * (lane / 16)) & 15;
+            IQ4_VALUES[usize::from(nibble)]
         }
         other => unreachable!("{} has no super-blocks", other.name()),
     }

@@ -196,6 +196,9 @@ pub fn random_weights(shape: Shape, seed: u64) -> Vec<u8> {
             Format::Q4_K => 512.0,
             Format::Q5_K => 1024.0,
             Format::Q6_K => 2048.0,
+            Format::IQ4_NL => 128.0,
+            Format::IQ4_XS => 4096.0,
+            Format::MXFP4 => 12.0,
         };
         let scale = random.float() * 0.1 / quant;
         let halves: &[usize] = match shape.format {
@@ -205,6 +208,11 @@ pub fn random_weights(shape: Shape, seed: u64) -> Vec<u8> {
             }
             Format::BF16 => {
                 block.copy_from_slice(&half::bf16::from_f32(scale).to_le_bytes());
+                &[]
+            }
+            Format::MXFP4 => {
+                // Powers of two about as large as the other formats' scales.
+                block[0] = 118 + (random.next_u64() % 4) as u8;
                 &[]
             }
             Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],

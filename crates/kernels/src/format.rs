@@ -33,7 +33,22 @@ pub enum Format {
     Q5_K,
     /// 6 bits, 8-bit scale per 16, super-block of 256.
     Q6_K,
+    /// 4 bits that name one of 16 values, one scale per 32.
+    IQ4_NL,
+    /// 4 bits that name one of 16 values, 6-bit scale per 32, super-block of 256.
+    IQ4_XS,
+    /// Floats of 4 bits, a power of two per 32 (OCP microscaling).
+    MXFP4,
 }
+
+/// What the 16 quants of IQ4_NL and IQ4_XS stand for, plus [`TABLE_OFFSET`]: unsigned, as the dot product wants them.
+pub const IQ4_VALUES: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+/// The same for MXFP4, plus [`MXFP4_OFFSET`]: twice the value, whose least step is a half.
+pub const MXFP4_VALUES: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
+/// What is subtracted from [`IQ4_VALUES`].
+pub const TABLE_OFFSET: u8 = 128;
+/// What is subtracted from [`MXFP4_VALUES`].
+pub const MXFP4_OFFSET: u8 = 16;
 
 /// Elements in a super-block of the K formats.
 pub const SUPER: usize = 256;
@@ -53,7 +68,7 @@ pub enum Precision {
 
 impl Format {
     /// Every format, in file-id order.
-    pub const ALL: [Format; 13] = [
+    pub const ALL: [Format; 16] = [
         Format::F32,
         Format::F16,
         Format::Q4_0,
@@ -66,7 +81,10 @@ impl Format {
         Format::Q4_K,
         Format::Q5_K,
         Format::Q6_K,
+        Format::IQ4_NL,
+        Format::IQ4_XS,
         Format::BF16,
+        Format::MXFP4,
     ];
 
     /// The id GGUF files use.
@@ -84,7 +102,10 @@ impl Format {
             Format::Q4_K => 12,
             Format::Q5_K => 13,
             Format::Q6_K => 14,
+            Format::IQ4_NL => 20,
+            Format::IQ4_XS => 23,
             Format::BF16 => 30,
+            Format::MXFP4 => 39,
         }
     }
 
@@ -109,6 +130,9 @@ impl Format {
             Format::Q4_K => "Q4_K",
             Format::Q5_K => "Q5_K",
             Format::Q6_K => "Q6_K",
+            Format::IQ4_NL => "IQ4_NL",
+            Format::IQ4_XS => "IQ4_XS",
+            Format::MXFP4 => "MXFP4",
         }
     }
 
@@ -136,6 +160,9 @@ impl Format {
             Format::Q4_K => 144,
             Format::Q5_K => 176,
             Format::Q6_K => 210,
+            Format::IQ4_NL => 18,
+            Format::IQ4_XS => 136,
+            Format::MXFP4 => 17,
         }
     }
 
@@ -144,7 +171,9 @@ impl Format {
         match self {
             Format::F32 | Format::F16 | Format::BF16 => Precision::Float,
             Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q8_0 => Precision::Small,
+            Format::IQ4_NL | Format::MXFP4 => Precision::Small,
             Format::Q2_K | Format::Q3_K | Format::Q4_K | Format::Q5_K | Format::Q6_K => Precision::Super,
+            Format::IQ4_XS => Precision::Super,
         }
     }
 

@@ -16,7 +16,7 @@
 //!   words of quants, in the order of first use         per column: 16 values
 //! ```
 
-use crate::blocks::SuperParts;
+use crate::blocks::{SuperParts, power_of_two};
 use crate::format::{Format, Precision, SMALL, SUPER};
 use crate::memory::Region;
 use std::sync::Arc;
@@ -148,6 +148,7 @@ impl SuperLayout {
             Format::Q4_K => (8, true, (32, 16), (0, 0)),
             Format::Q5_K => (8, true, (32, 48), (8, 16)),
             Format::Q6_K => (16, false, (32, 0), (16, 128)),
+            Format::IQ4_XS => (8, false, (32, 8), (0, 0)),
             _ => panic!("no super-blocks in this format"),
         };
         SuperLayout { groups, explicit_mins, low, high }
@@ -203,6 +204,7 @@ impl SmallLayout {
             Format::Q5_0 => (false, 4, true),
             Format::Q5_1 => (true, 4, true),
             Format::Q8_0 => (false, 8, false),
+            Format::IQ4_NL | Format::MXFP4 => (false, 4, false),
             _ => panic!("no small blocks in this format"),
         };
         SmallLayout { explicit_mins, low_words, fifth_bit }
@@ -220,6 +222,9 @@ impl SmallLayout {
     }
     pub(crate) const fn high(&self) -> usize {
         self.low_words * 4 * TILE
+    }
+    pub(crate) const fn has_fifth_bit(&self) -> bool {
+        self.fifth_bit
     }
     pub(crate) const fn group_bytes(&self) -> usize {
         self.quants() + 2 * self.block_bytes()
@@ -242,7 +247,13 @@ fn pack_small(shape: &Shape, rows: &[u8], tile: &mut [u8]) {
         for (b, block) in row.chunks_exact(format.block_bytes()).enumerate() {
             let group = &mut tile[b / 2 * layout.group_bytes()..][..layout.group_bytes()];
             let at = (b % 2 * TILE + r) * 2;
-            group[at..at + 2].copy_from_slice(&block[..2]);
+            match format {
+                // A brain float holds every power of two that it can be.
+                Format::MXFP4 => {
+                    group[at..at + 2].copy_from_slice(&half::bf16::from_f32(power_of_two(block[0])).to_le_bytes());
+                }
+                _ => group[at..at + 2].copy_from_slice(&block[..2]),
+            }
             if layout.explicit_mins {
                 group[layout.mins() + at..][..2].copy_from_slice(&block[2..4]);
             }

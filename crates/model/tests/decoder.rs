@@ -4,9 +4,11 @@
 
 use kernels::cases::normalised_error;
 use kernels::{Format, Kernels, KvType, Precision};
+use model::gguf::{Array, Value};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, StateSave, StateUse, Want};
 use std::path::PathBuf;
-use testkit::models::{CONTEXT, Tiny, VOCAB, hybrids};
+use testkit::gguf::GgufWriter;
+use testkit::models::{COMPARED_FORMATS, CONTEXT, Tiny, VOCAB, hybrids};
 
 const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next"];
 
@@ -203,6 +205,67 @@ fn states_can_be_saved_inside_a_step_copied_and_restored() {
 }
 
 #[test]
+fn bad_files_of_hybrids_are_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.gguf");
+    let writer = |architecture| Tiny { architecture, ..Tiny::default() }.writer();
+    let refused = |writer: GgufWriter| {
+        writer.write(&path).unwrap();
+        let error = CpuModel::load(&path, options(Kernels::reference())).err();
+        error.expect("a bad file does not load").to_string()
+    };
+    let count = |n: u32| Value::U32(n);
+    for (key, value, reason) in [
+        ("block_count", count(1 << 20), "range"),
+        ("block_count", count(0), "range"),
+        ("nextn_predict_layers", count(1000), "range"),
+        ("full_attention_interval", count(0), "range"),
+        ("attention.recurrent_layers", Value::Array(Array::Bool(vec![true; 3])), "flag for each layer"),
+        ("attention.recurrent_layers", Value::Array(Array::F32(vec![1.0; 4])), "flag for each layer"),
+        ("ssm.state_size", count(u32::MAX), "range"),
+        ("ssm.state_size", count(24), "16 to 256"),
+        ("ssm.group_count", count(0), "range"),
+        ("ssm.group_count", count(3), "must divide"),
+        ("ssm.time_step_rank", count(1 << 30), "range"),
+        ("ssm.inner_size", count(128), "heads of"),
+        ("ssm.conv_kernel", count(1), "2 to 8"),
+        ("ssm.conv_kernel", count(9), "range"),
+        ("rope.dimension_count", count(128), "range"),
+        ("expert_count", count(1 << 20), "range"),
+        ("expert_used_count", count(5), "range"),
+        ("expert_shared_feed_forward_length", count(64), "as wide"),
+    ] {
+        let error = refused(writer("qwen35moe").set(&format!("qwen35moe.{key}"), value));
+        assert!(error.contains(key) && error.contains(reason), "{key}: {error}");
+    }
+    let error = refused(writer("qwen35").set("qwen35.nextn_predict_layers", count(4)));
+    assert!(error.contains("besides the blocks that draft"), "{error}");
+    // Counts that are possible and not those of the tensors.
+    for (key, value) in [("ssm.conv_kernel", 3), ("ssm.group_count", 8), ("attention.head_count", 8)] {
+        let error = refused(writer("qwen35").set(&format!("qwen35.{key}"), count(value)));
+        assert!(error.contains("has shape"), "{key}: {error}");
+    }
+    for name in ["attn_qkv.weight", "attn_gate.weight", "ssm_conv1d.weight", "ssm_alpha.weight", "ssm_beta.weight"]
+        .into_iter()
+        .chain(["ssm_dt.bias", "ssm_a", "ssm_norm.weight", "ssm_out.weight", "post_attention_norm.weight"])
+    {
+        let tensor = format!("blk.0.{name}");
+        let error = refused(writer("qwen35").without_tensor(&tensor));
+        assert!(error.contains(&format!("`{tensor}` is missing")), "{error}");
+        let error = refused(writer("qwen35").reshaped(&tensor, &[4, 4]));
+        assert!(error.contains(&tensor) && error.contains("has shape"), "{error}");
+    }
+    for name in ["ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_down_shexp.weight"] {
+        let error = refused(writer("qwen35moe").without_tensor(&format!("blk.0.{name}")));
+        assert!(error.contains("is missing"), "{error}");
+    }
+    assert!(refused(writer("qwen3next").without_tensor("blk.1.ssm_ba.weight")).contains("is missing"));
+    // Dimensions that no file of this size holds are refused by the header alone.
+    let error = refused(writer("qwen35").reshaped("blk.0.attn_qkv.weight", &[256, 1 << 40]));
+    assert!(error.contains("attn_qkv"), "{error}");
+}
+
+#[test]
 fn bad_uses_of_state_are_refused() {
     let mut plain = load(&Tiny::default(), options(Kernels::best().unwrap()));
     let tiny = Tiny { architecture: "qwen35", ..Tiny::default() };
@@ -303,12 +366,16 @@ fn share_of_largest(got: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn tiny_hybrids_equal_llama_cpp() {
-    let hybrids = hybrids();
+fn tiny_hybrids_and_formats_equal_llama_cpp() {
+    let formats = COMPARED_FORMATS.map(|format| (format.name(), Tiny { format, ..Tiny::default() }));
+    let hybrids: Vec<_> = hybrids().into_iter().chain(formats).collect();
     for line in include_str!("golden/hybrid-logits.jsonl").lines() {
         let golden: serde_json::Value = serde_json::from_str(line).unwrap();
-        let name = golden["model"].as_str().unwrap();
+        let name = golden["model"].as_str().unwrap().trim_start_matches("llama-");
         let (_, tiny) = hybrids.iter().find(|(other, _)| *other == name).unwrap();
+        let is_float = tiny.format.precision() == Precision::Float;
+        // Both round activations to 8 bits in the same way, until a difference in a last bit rounds the other way.
+        let bound = if is_float { 1e-3 } else { 0.03 };
         let mut model = load(tiny, options(Kernels::best().unwrap()));
         let picks: Vec<u64> = golden["picks"].as_array().unwrap().iter().map(|x| x.as_u64().unwrap()).collect();
         let logits = read(&mut model, &tokens(picks.len()), &[23]);
@@ -316,11 +383,11 @@ fn tiny_hybrids_equal_llama_cpp() {
             let expected: Vec<f32> = expected.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
             let error = share_of_largest(&logits[row.parse::<usize>().unwrap() * VOCAB..][..VOCAB], &expected);
             println!("{name} row {row}: {error:e}");
-            assert!(error < 1e-3, "{name} row {row}: {error:e}");
+            assert!(error < bound, "{name} row {row}: {error:e}");
         }
         for (row, (logits, &pick)) in logits.chunks_exact(VOCAB).zip(&picks).enumerate() {
             let best = (0..VOCAB).fold(0, |best, i| if logits[i] > logits[best] { i } else { best });
-            assert_eq!(best as u64, pick, "{name} at {row}");
+            assert!(best as u64 == pick || !is_float, "{name} at {row}: {best}, not {pick}");
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Writes tests/golden/hybrid-logits.jsonl: what llama.cpp makes of the tiny models with recurrent layers.
+"""Writes tests/golden/hybrid-logits.jsonl: what llama.cpp makes of the tiny models with recurrent layers, and of some formats.
 
   cargo run -p testkit --example tiny -- DIR
   hybrid_goldens.py LLAMA_LOGITS BACKEND.so DIR > hybrid-logits.jsonl       (LLAMA_LOGITS: see llama_logits.c)
@@ -12,7 +12,9 @@ import sys
 
 TOKENS, VOCAB = 70, 328
 program, backend, folder = sys.argv[1:]
-for path in sorted(pathlib.Path(folder).glob("hybrid-*.gguf")):
+formats = ["Q4_0", "Q4_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+paths = [pathlib.Path(folder) / f"llama-{name}.gguf" for name in formats]
+for path in sorted(pathlib.Path(folder).glob("hybrid-*.gguf")) + paths:
     command = [program, backend, str(path), str(TOKENS), str(TOKENS)]
     out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     logits = array.array("f", out)

@@ -90,6 +90,18 @@ impl GgufWriter {
         self
     }
 
+    /// Takes a tensor out again.
+    pub fn without_tensor(mut self, name: &str) -> Self {
+        self.tensors.retain(|tensor| tensor.name != name);
+        self
+    }
+
+    /// Gives a tensor other dimensions, its data as it was.
+    pub fn reshaped(mut self, name: &str, dims: &[u64]) -> Self {
+        self.tensors.iter_mut().filter(|tensor| tensor.name == name).for_each(|tensor| tensor.dims = dims.to_vec());
+        self
+    }
+
     /// The whole file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();

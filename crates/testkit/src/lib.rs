@@ -10,5 +10,6 @@ pub mod document;
 pub mod encoder;
 pub mod gguf;
 pub mod models;
+pub mod shaped;
 pub mod skip;
 pub mod toy;

@@ -177,6 +177,9 @@ impl Tiny {
     }
 }
 
+/// Formats whose meaning is compared with llama.cpp's on a tiny model.
+pub const COMPARED_FORMATS: [Format; 5] = [Format::Q4_0, Format::Q4_K, Format::IQ4_NL, Format::IQ4_XS, Format::MXFP4];
+
 /// Models with recurrent layers in several shapes, with names.
 pub fn hybrids() -> Vec<(&'static str, Tiny)> {
     let of = |architecture, hybrid| Tiny { architecture, hybrid, feed_forward: WIDTH, ..Tiny::default() };
@@ -253,10 +256,10 @@ impl Tiny {
     }
 }
 
-struct Tensors {
-    seed: u64,
-    format: Format,
-    writer: GgufWriter,
+pub(crate) struct Tensors {
+    pub seed: u64,
+    pub format: Format,
+    pub writer: GgufWriter,
 }
 
 impl Tensors {
@@ -270,19 +273,19 @@ impl Tensors {
         self.stacked(name, 1, rows, columns, self.format);
     }
 
-    fn stacked(&mut self, name: &str, count: usize, rows: usize, columns: usize, format: Format) {
+    pub fn stacked(&mut self, name: &str, count: usize, rows: usize, columns: usize, format: Format) {
         let bytes = random_weights(Shape { format, rows: rows * count, columns }, self.seed);
         let dims = [columns as u64, rows as u64, count as u64];
         self.add(name, if count == 1 { &dims[..2] } else { &dims }, format, bytes);
     }
 
     /// A vector around one, as norms are.
-    fn norm(&mut self, name: &str, length: usize) {
+    pub fn norm(&mut self, name: &str, length: usize) {
         self.vector(name, length, 1.0, 0.3);
     }
 
     /// A vector of numbers at most `spread` from `middle`.
-    fn vector(&mut self, name: &str, length: usize, middle: f32, spread: f32) {
+    pub fn vector(&mut self, name: &str, length: usize, middle: f32, spread: f32) {
         let mut random = Random(self.seed);
         let bytes = (0..length).flat_map(|_| (middle + spread * random.float()).to_le_bytes()).collect();
         self.add(name, &[length as u64], Format::F32, bytes);

@@ -93,6 +93,12 @@ impl Vector for Avx2 {
         both!(one, low, high)
     }
     #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], index: Int) -> Int {
+        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+        let one = |index| _mm256_shuffle_epi8(table, index);
+        both!(one, index)
+    }
+    #[inline(always)]
     unsafe fn dot_16(sum: Int, w: [Int; 4], x: *const i8, bits: u32) -> Int {
         let x: [__m256i; 4] = std::array::from_fn(|g| _mm256_set1_epi32(x.cast::<i32>().add(g).read_unaligned()));
         match bits {

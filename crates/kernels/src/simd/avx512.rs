@@ -44,6 +44,10 @@ impl Vector for Avx512 {
         _mm512_or_si512(low, _mm512_sll_epi16(high, _mm_cvtsi32_si128(count as i32)))
     }
     #[inline(always)]
+    unsafe fn lookup(table: &[u8; 16], index: __m512i) -> __m512i {
+        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index)
+    }
+    #[inline(always)]
     unsafe fn dot_16(mut sum: __m512i, w: [__m512i; 4], x: *const i8, _: u32) -> __m512i {
         for g in 0..4 {
             sum = _mm512_dpbusd_epi32(sum, w[g], _mm512_set1_epi32(x.cast::<i32>().add(g).read_unaligned()));

@@ -36,6 +36,8 @@ pub(crate) trait Vector: Copy {
     unsafe fn bits(a: Self::Int, count: u32, mask: u8) -> Self::Int;
     /// Bytes masked, then shifted left by `count`, and joined with `low`.
     unsafe fn join(low: Self::Int, high: Self::Int, count: u32) -> Self::Int;
+    /// The bytes of `table` that the bytes of `index`, below 16, name.
+    unsafe fn lookup(table: &[u8; 16], index: Self::Int) -> Self::Int;
     /// Adds the product of sixteen unsigned bytes per lane, four in each of `w`, and sixteen signed bytes at `x`, the same for
     /// all lanes. The unsigned ones have at most `bits` bits; the signed ones are above -128.
     unsafe fn dot_16(sum: Self::Int, w: [Self::Int; 4], x: *const i8, bits: u32) -> Self::Int;

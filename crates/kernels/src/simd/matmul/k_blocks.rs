@@ -1,8 +1,11 @@
 //! Products with the K formats: super-blocks of 256 columns, integer scales for groups of 16 or 32.
 
 use super::{Row, Tile, Vector, prefetch};
-use crate::format::{Format, Precision, SUPER};
+use crate::format::{Format, IQ4_VALUES, Precision, SUPER};
 use crate::pack::{SuperLayout, TILE};
+
+/// Stands for the number of bits of IQ4_XS, which are four and not those of Q4_K.
+pub(super) const IQ4_XS: u32 = 8;
 
 /// The K formats, by their number of bits.
 pub(super) struct Super<const BITS: u32>;
@@ -13,6 +16,7 @@ impl<const BITS: u32> Super<BITS> {
         3 => Format::Q3_K,
         4 => Format::Q4_K,
         5 => Format::Q5_K,
+        IQ4_XS => Format::IQ4_XS,
         _ => Format::Q6_K,
     });
     /// Whether a scale covers 16 columns rather than 32.
@@ -21,6 +25,7 @@ impl<const BITS: u32> Super<BITS> {
     const OFFSET_SHIFT: Option<u32> = match BITS {
         3 => Some(2),
         6 => Some(5),
+        IQ4_XS => Some(7),
         _ => None,
     };
 
@@ -36,12 +41,14 @@ impl<const BITS: u32> Super<BITS> {
             for g in 0..8 {
                 w[g] = match BITS {
                     2 | 3 => V::bits(low(half * 8 + g), 2 * run, 3),
+                    IQ4_XS => V::bits(low(j * 4 + g % 4), g as u32 / 4 * 4, 15),
                     4 | 5 => V::bits(low(j / 2 * 8 + g), j as u32 % 2 * 4, 15),
                     _ => V::bits(low(half * 16 + run as usize % 2 * 8 + g), run / 2 * 4, 15),
                 };
                 w[g] = match BITS {
                     3 => V::join(w[g], V::bits(high(g), j as u32, 1), 2),
                     5 => V::join(w[g], V::bits(high(g), j as u32, 1), 4),
+                    IQ4_XS => V::lookup(&IQ4_VALUES, w[g]),
                     6 => V::join(w[g], V::bits(high(half * 8 + g), 2 * run, 3), 4),
                     _ => w[g],
                 };
@@ -66,11 +73,14 @@ impl<const BITS: u32> Super<BITS> {
                     let q = x[m].quants.add(b * SUPER + j * 32);
                     let start = |g: usize| match Self::OFFSET_SHIFT {
                         Some(5) => V::splat_int(*x[m].negated_sums.add(b * 16 + g)),
+                        Some(7) => V::splat_int(*x[m].negated_sums.add(b * 16 + g) << 2),
                         Some(shift) => V::splat_int(*x[m].negated_sums.add(b * 16 + g) >> (5 - shift)),
                         None => V::splat_int(0),
                     };
                     let (mut first, mut second) = if Self::HALVES {
                         (start(2 * j), start(2 * j + 1))
+                    } else if Self::OFFSET_SHIFT.is_some() {
+                        (V::add_int(start(2 * j), start(2 * j + 1)), V::splat_int(0))
                     } else {
                         (V::splat_int(0), V::splat_int(0))
                     };

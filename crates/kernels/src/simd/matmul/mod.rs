@@ -19,7 +19,7 @@ use crate::activations::Activations;
 use crate::format::{Format, Precision, SMALL, SUPER};
 use crate::pack::{Matrix, TILE};
 use floats::Floats;
-use k_blocks::Super;
+use k_blocks::{IQ4_XS, Super};
 use small_blocks::Small;
 use std::ops::Range;
 
@@ -66,6 +66,9 @@ pub(crate) unsafe fn product<V: Vector>(p: &Product<'_>, tiles: Range<usize>) {
             Format::Q4_K => each_tile::<V, Super<4>>(p, tiles),
             Format::Q5_K => each_tile::<V, Super<5>>(p, tiles),
             Format::Q6_K => each_tile::<V, Super<6>>(p, tiles),
+            Format::IQ4_NL => each_tile::<V, Small<5>>(p, tiles),
+            Format::MXFP4 => each_tile::<V, Small<6>>(p, tiles),
+            Format::IQ4_XS => each_tile::<V, Super<IQ4_XS>>(p, tiles),
         }
     }
 }
