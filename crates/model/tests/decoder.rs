@@ -366,10 +366,11 @@ fn share_of_largest(got: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn tiny_hybrids_and_formats_equal_llama_cpp() {
+fn tiny_hybrids_and_formats_equal_llama_cpp_and_transformers() {
     let formats = COMPARED_FORMATS.map(|format| (format.name(), Tiny { format, ..Tiny::default() }));
     let hybrids: Vec<_> = hybrids().into_iter().chain(formats).collect();
-    for line in include_str!("golden/hybrid-logits.jsonl").lines() {
+    let oracles = [include_str!("golden/hybrid-logits.jsonl"), include_str!("golden/hybrid-transformers.jsonl")];
+    for line in oracles.into_iter().flat_map(str::lines) {
         let golden: serde_json::Value = serde_json::from_str(line).unwrap();
         let name = golden["model"].as_str().unwrap().trim_start_matches("llama-");
         let (_, tiny) = hybrids.iter().find(|(other, _)| *other == name).unwrap();
