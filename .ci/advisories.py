@@ -3,7 +3,7 @@
 
     python3 .ci/advisories.py PATH_OF_THE_CLONE
 
-The check itself is a test (crates/testkit/tests/supply.rs) and needs no network.
+The check itself is a test (crates/testkit/tests/tidy/supply.rs) and needs no network.
 """
 
 import subprocess

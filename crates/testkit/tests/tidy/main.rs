@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test whose surroundings fail should fail")]
 
 mod documents;
+mod supply;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};

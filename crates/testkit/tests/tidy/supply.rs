@@ -1,6 +1,5 @@
 //! What others wrote and Flint ships: no version with a known vulnerability, and a notice for everything in the binary.
 //! Both checks work offline, from `.ci/advisories.tsv` and the packages cargo has already fetched.
-#![allow(clippy::unwrap_used, reason = "a test whose surroundings fail should fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,6 +8,8 @@ use std::process::Command;
 
 use semver::{Version, VersionReq};
 use serde_json::Value;
+
+use crate::{list, root};
 
 /// Advisories that do not touch Flint, each with the reason.
 const ACCEPTED: &[(&str, &str)] = &[];
@@ -108,7 +109,6 @@ impl Shipped {
         // What is shipped is the Linux binary; packages for other systems need not have been fetched.
         let arguments =
             ["metadata", "--format-version", "1", "--locked", "--filter-platform", "x86_64-unknown-linux-gnu"];
-        #[allow(clippy::disallowed_methods, reason = "the cargo that runs this test")]
         let output = Command::new(cargo).args(arguments).current_dir(root()).output().unwrap();
         assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
         let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -181,12 +181,4 @@ fn licence_texts(folder: &Path) -> Vec<String> {
     }
     let read = |path: &PathBuf| String::from_utf8_lossy(&std::fs::read(path).unwrap()).replace("\r\n", "\n");
     found.iter().map(read).collect()
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().expect("cargo metadata has a list here").iter()
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
