@@ -3,6 +3,7 @@
 //!
 //! Whatever comes from a repository, a model, a client or a web page is hostile until shown otherwise, so every crate
 //! that reads a path, starts a program or prints such text does it through here.
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), deny(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(test, allow(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![warn(missing_docs)]

@@ -43,7 +43,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Looks and holds. An error means that the command must not run.
-    pub fn stand(rules: &Rules) -> Result<Self, String> {
+    pub(crate) fn stand(rules: &Rules) -> Result<Self, String> {
         let survey = Survey::of(&rules.writable, FOLDERS_MAX);
         let before = survey.found.iter().map(|found| (found.path.clone(), found.identity)).collect();
         let mut guard = Self {
@@ -138,7 +138,7 @@ impl Guard {
     }
 
     /// After the last process of the command ended: takes away what it made, and lets go of the places.
-    pub fn leave(self, control: &mut Control) {
+    pub(crate) fn leave(self, control: &mut Control) {
         let after = Survey::of(&self.roots, usize::MAX);
         for found in after.found {
             let known = self.before.get(&found.path) == Some(&found.identity) || self.masked.contains(&found.path);

@@ -40,13 +40,13 @@ pub(crate) enum Report {
 pub(crate) struct Control(UnixStream);
 
 impl Control {
-    pub fn open() -> std::io::Result<Self> {
+    pub(crate) fn open() -> std::io::Result<Self> {
         let stdin: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
         Ok(Self(UnixStream::from(stdin)))
     }
 
     /// Says something. An owner that is gone need not hear it.
-    pub fn say(&mut self, report: &Report) {
+    pub(crate) fn say(&mut self, report: &Report) {
         if let Ok(mut line) = serde_json::to_vec(report) {
             line.push(b'\n');
             let _ = self.0.write_all(&line);

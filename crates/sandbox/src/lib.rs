@@ -18,6 +18,7 @@
 //!
 //! Where namespaces are not allowed Landlock and seccomp stand alone; [`Enforcement`] says what that costs. Where neither
 //! works [`Sandbox::spawn`] refuses, and the caller asks a person.
+#![warn(unreachable_pub)]
 #![cfg_attr(test, allow(clippy::disallowed_macros))]
 #![cfg_attr(not(test), deny(clippy::disallowed_macros))]
 #![allow(clippy::disallowed_methods, reason = "it starts this program again, and what it was given to hold")]

@@ -57,7 +57,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub fn new(rules: &Rules) -> Self {
+    pub(crate) fn new(rules: &Rules) -> Self {
         let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = memory
             .lines()
@@ -75,7 +75,7 @@ impl Watch {
     }
 
     /// Looks until something is too much; then says so and ends the cell, and with it everything in it.
-    pub fn begin(self) {
+    pub(crate) fn begin(self) {
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(EVERY);

@@ -59,7 +59,7 @@ pub(crate) struct Bare {
 
 impl Bare {
     /// Takes note of an entry.
-    pub fn note(&mut self, name: &OsStr) {
+    pub(crate) fn note(&mut self, name: &OsStr) {
         match name.to_str() {
             Some("HEAD") => self.head = true,
             Some("objects") => self.objects = true,
@@ -70,7 +70,7 @@ impl Bare {
     }
 
     /// Whether git would discover it.
-    pub fn is_repository(self) -> bool {
+    pub(crate) fn is_repository(self) -> bool {
         self.head && (self.common || self.objects && self.refs)
     }
 }

@@ -238,14 +238,14 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The folder of temporary files as the cell sees it.
-    pub fn temporary_seen(&self) -> Option<&Path> {
+    pub(crate) fn temporary_seen(&self) -> Option<&Path> {
         let temporary = self.temporary.as_ref()?;
         let at_tmp = self.enforcement == Enforcement::Namespaces && temporary.kept.is_some();
         Some(if at_tmp { Path::new(TMP) } else { &temporary.folder })
     }
 
     /// Whether something at this path may be written.
-    pub fn allows_writing(&self, path: &Path) -> bool {
+    pub(crate) fn allows_writing(&self, path: &Path) -> bool {
         fn depth<'a>(path: &Path, list: impl Iterator<Item = &'a Path>) -> Option<usize> {
             list.filter(|root| path.starts_with(root)).map(|root| root.components().count()).max()
         }

@@ -41,7 +41,7 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Looks through `roots`, the shallow folders first, into at most `folders_max` folders. Links are not followed.
-    pub fn of(roots: &[PathBuf], folders_max: usize) -> Self {
+    pub(crate) fn of(roots: &[PathBuf], folders_max: usize) -> Self {
         let mut survey = Self::default();
         // With every folder the one right below the root that it belongs to.
         let mut waiting: VecDeque<(PathBuf, Option<PathBuf>)> = VecDeque::new();

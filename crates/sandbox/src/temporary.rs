@@ -23,7 +23,7 @@ pub(crate) struct Temporary {
 
 impl Temporary {
     /// A new one, or none where none can be made.
-    pub fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         PLACES.iter().find_map(|place| {
             remove_old(Path::new(place));
             let place = Path::new(place).canonicalize().ok()?;
@@ -38,7 +38,7 @@ impl Temporary {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -3,6 +3,7 @@
 //! What a model wrote becomes an [`edit::Batch`]; the [`journal`] keeps what stands there before anything is written, in
 //! a store of [`checkpoint`]s, and says so in the record of the [`session`]. The crate knows neither models nor turns as
 //! they run, and waits for nobody: everything here is a plain function of the disk, for threads that may block.
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), deny(clippy::disallowed_macros, clippy::disallowed_methods))]
 #![cfg_attr(test, allow(clippy::disallowed_macros, clippy::disallowed_methods))]
 
