@@ -4,6 +4,7 @@
 mod constraints;
 mod drafting;
 mod exactness;
+mod hybrids;
 mod limits;
 mod lives;
 mod snapshots;
