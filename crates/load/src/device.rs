@@ -107,7 +107,8 @@ fn card_options(card: usize, cpu: CpuOptions) -> CudaOptions {
 
 /// Whether the file is not to blame.
 fn is_about_card(error: &anyhow::Error) -> bool {
-    error.is::<cuda::Error>() || matches!(error.downcast_ref::<LoadError>(), Some(LoadError::Card(_)))
+    error.is::<cuda::Error>()
+        || matches!(error.downcast_ref::<LoadError>(), Some(LoadError::Card(_) | LoadError::NotOnCard(_)))
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ pub enum ConfigError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// The architecture is not one of the known family.
-    #[error("this file holds a `{0}` model; Flint runs llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe and qwen3next")]
+    #[error(
+        "this file holds a `{0}` model; Flint runs llama, qwen2, qwen3, qwen3moe, qwen35, qwen35moe, qwen3next and mistral3"
+    )]
     Architecture(String),
     /// A number makes no sense.
     #[error("`{key}` is {value}, but {rule}; the file is damaged or of a kind Flint does not know")]
@@ -61,10 +63,28 @@ pub struct Config {
     pub rope: RopeConfig,
     /// Experts, where the feed-forward layer has them.
     pub experts: Option<Experts>,
+    /// How queries grow with the position, where they do (`mistral3`).
+    pub temperature: Option<Temperature>,
     /// Whether each query head comes with a gate, whose sigmoid multiplies what the head attended to.
     pub gated_attention: bool,
     /// Shape of the Gated DeltaNet layers, where there are any.
     pub delta_net: Option<DeltaNetConfig>,
+}
+
+/// Queries beyond the trained length are multiplied with `1 + scale * ln(floor(position / length) + 1)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// How fast they grow.
+    pub scale: f32,
+    /// Trained length.
+    pub length: usize,
+}
+
+impl Temperature {
+    /// What the query at a position is multiplied with.
+    pub fn at(&self, position: usize) -> f32 {
+        1.0 + self.scale * ((position / self.length + 1) as f32).ln()
+    }
 }
 
 /// What a layer uses to look at earlier positions.
@@ -169,6 +189,10 @@ pub enum Scaling {
         factor: f32,
         /// Trained length.
         original: usize,
+        /// Turns within that length from which a pair is fast, and below which it is slow.
+        turns: (f32, f32),
+        /// What the logarithm of the factor is multiplied with where the files' authors counter the longer vectors; else 0.
+        log_multiplier: f32,
     },
 }
 
@@ -198,7 +222,7 @@ impl Config {
     pub fn new(gguf: &Gguf, options: ConfigOptions) -> Result<Config, ConfigError> {
         let architecture = gguf.metadata.str("general.architecture")?.to_string();
         let pairs = match architecture.as_str() {
-            "llama" => Pairs::Neighbours,
+            "llama" | "mistral3" => Pairs::Neighbours,
             "qwen2" | "qwen3" | "qwen3moe" | "qwen35" | "qwen35moe" | "qwen3next" => Pairs::Halves,
             _ => return Err(ConfigError::Architecture(architecture)),
         };
@@ -252,11 +276,18 @@ impl Config {
             head,
             feed_forward,
             context,
+            temperature: temperature(&keys, &rope)?,
             rope,
             experts,
             gated_attention: hybrid,
             delta_net,
         })
+    }
+
+    /// What the query at a position is multiplied with.
+    pub fn query_scale(&self, position: usize) -> f32 {
+        let scale = 1.0 / (self.head as f32).sqrt();
+        self.temperature.map_or(scale, |temperature| scale * temperature.at(position))
     }
 
     /// Layers that cache keys and values.
@@ -336,14 +367,41 @@ fn rope(
         return Err(ConfigError::Value { key, value, rule: "both must be at least one" });
     }
     let original = keys.optional_count("rope.scaling.original_context_length", 1 << 24)?;
+    let number = |key: &str, default: f32| -> Result<f32, ConfigError> {
+        let value = keys.metadata.optional::<f32>(&keys.name(key))?.unwrap_or(default);
+        keys.rule(key, value, (0.0..1e6).contains(&value), "it is outside any sensible range")?;
+        Ok(value)
+    };
+    // Only the authors of this family write them, and only for it llama.cpp reads them.
+    let (turns, log_multiplier) = match keys.architecture {
+        "mistral3" => (
+            (number("rope.scaling.yarn_beta_fast", 32.0)?, number("rope.scaling.yarn_beta_slow", 1.0)?),
+            number("rope.scaling.yarn_log_multiplier", 0.0)?,
+        ),
+        _ => ((32.0, 1.0), 0.0),
+    };
+    let yarn = |factor, original| Scaling::Yarn { factor, original, turns, log_multiplier };
     let (scaling, context) = match (kind, options.yarn_factor) {
-        ("none", Some(factor)) => (Scaling::Yarn { factor, original: trained }, (trained as f32 * factor) as usize),
+        ("none", Some(factor)) => (yarn(factor, trained), (trained as f32 * factor) as usize),
         ("none", None) => (Scaling::None, trained),
         ("linear", _) => (Scaling::Linear { factor }, trained),
-        ("yarn", _) => (Scaling::Yarn { factor, original: original.unwrap_or(trained) }, trained),
+        ("yarn", _) => (yarn(factor, original.unwrap_or(trained)), trained),
         (other, _) => return Err(ConfigError::Scaling(other.to_string())),
     };
     Ok((RopeConfig { dimensions, base, pairs, scaling }, context))
+}
+
+fn temperature(keys: &Keys<'_>, rope: &RopeConfig) -> Result<Option<Temperature>, ConfigError> {
+    let key = "attention.temperature_scale";
+    let scale = keys.metadata.optional::<f32>(&keys.name(key))?.unwrap_or(0.0);
+    if keys.architecture != "mistral3" || scale == 0.0 {
+        return Ok(None);
+    }
+    keys.rule(key, scale, (0.0..=1e3).contains(&scale), "it is outside any sensible range")?;
+    match rope.scaling {
+        Scaling::Yarn { original, .. } => Ok(Some(Temperature { scale, length: original })),
+        _ => Err(keys.refuse(key, &scale.to_string(), "the trained length that it counts in comes with YaRN")),
+    }
 }
 
 /// Metadata keys under the architecture's own name, with sanity limits.

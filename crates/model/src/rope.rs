@@ -25,10 +25,11 @@ impl Rope {
         let (frequencies, magnitude) = match config.scaling {
             Scaling::None => ((0..n / 2).map(plain).collect(), 1.0),
             Scaling::Linear { factor } => ((0..n / 2).map(|i| plain(i) / factor).collect(), 1.0),
-            Scaling::Yarn { factor, original } => {
-                let kept = |i| yarn_kept(i, n, config.base, original);
+            Scaling::Yarn { factor, original, turns, log_multiplier } => {
+                let kept = |i| yarn_kept(i, n, config.base, original, turns);
                 let mix = |i| plain(i) / factor * (1.0 - kept(i)) + plain(i) * kept(i);
-                ((0..n / 2).map(mix).collect(), 1.0 + 0.1 * factor.ln())
+                let longer = 0.1 * factor.ln();
+                ((0..n / 2).map(mix).collect(), (1.0 + longer) / (1.0 + longer * log_multiplier))
             }
         };
         Rope { dimensions: n, pairs: config.pairs, frequencies, magnitude }
@@ -73,12 +74,13 @@ impl Rope {
 
 /// Share of pair `i`'s own frequency that YaRN keeps: one for fast pairs, zero for slow ones.
 ///
-/// A pair that turns 32 times within the trained length is fast, one that turns less than once is slow.
-fn yarn_kept(i: usize, dimensions: usize, base: f32, original: usize) -> f32 {
+/// A pair that turns often (32 times, where the file does not say) within the trained length is fast, one that turns less
+/// than once is slow.
+fn yarn_kept(i: usize, dimensions: usize, base: f32, original: usize, (fast, slow): (f32, f32)) -> f32 {
     let pair_with_turns = |turns: f32| {
         dimensions as f32 * (original as f32 / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln())
     };
-    let low = pair_with_turns(32.0).floor().max(0.0);
-    let high = pair_with_turns(1.0).ceil().min(dimensions as f32 - 1.0);
+    let low = pair_with_turns(fast).floor().max(0.0);
+    let high = pair_with_turns(slow).ceil().min(dimensions as f32 - 1.0);
     1.0 - ((i as f32 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
 }

@@ -8,9 +8,10 @@ use model::gguf::{Array, Value};
 use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, StateSave, StateUse, Want};
 use std::path::PathBuf;
 use testkit::gguf::GgufWriter;
-use testkit::models::{COMPARED_FORMATS, CONTEXT, Tiny, VOCAB, hybrids};
+use testkit::models::{COMPARED_FORMATS, CONTEXT, Tiny, VOCAB, hybrids, mistral3};
 
-const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next"];
+const ARCHITECTURES: [&str; 8] =
+    ["llama", "mistral3", "qwen2", "qwen3", "qwen3moe", "qwen35", "qwen35moe", "qwen3next"];
 
 fn write(tiny: &Tiny, folder: &tempfile::TempDir) -> PathBuf {
     let path = folder.path().join("tiny.gguf");
@@ -366,9 +367,9 @@ fn share_of_largest(got: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn tiny_hybrids_and_formats_equal_llama_cpp_and_transformers() {
+fn tiny_families_and_formats_equal_llama_cpp_and_transformers() {
     let formats = COMPARED_FORMATS.map(|format| (format.name(), Tiny { format, ..Tiny::default() }));
-    let hybrids: Vec<_> = hybrids().into_iter().chain(formats).collect();
+    let hybrids: Vec<_> = hybrids().into_iter().chain(formats).chain([("mistral3-yarn", mistral3())]).collect();
     let oracles = [include_str!("golden/hybrid-logits.jsonl"), include_str!("golden/hybrid-transformers.jsonl")];
     for line in oracles.into_iter().flat_map(str::lines) {
         let golden: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -8,7 +8,7 @@ use model::gguf::{Array, Value};
 /// What a tiny model is like. The default is a two-layer llama of F32 weights.
 #[derive(Clone, Debug)]
 pub struct Tiny {
-    /// `llama`, `qwen2`, `qwen3`, `qwen3moe`, `qwen35`, `qwen35moe` or `qwen3next`.
+    /// `llama`, `qwen2`, `qwen3`, `qwen3moe`, `qwen35`, `qwen35moe`, `qwen3next` or `mistral3`.
     pub architecture: &'static str,
     /// Format of all matrices.
     pub format: Format,
@@ -111,6 +111,10 @@ impl Tiny {
         if let Some((kind, factor)) = self.scaling {
             w = w.text(key("rope.scaling.type"), kind).meta(key("rope.scaling.factor"), Value::F32(factor));
             w = w.meta(key("rope.scaling.original_context_length"), count(CONTEXT / 4));
+            if self.architecture == "mistral3" {
+                w = w.meta(key("rope.scaling.yarn_log_multiplier"), Value::F32(0.6));
+                w = w.meta(key("attention.temperature_scale"), Value::F32(0.1));
+            }
         }
         let mut tensors = Tensors { seed: self.seed, format: self.format, writer: w };
         let tables = self.tables.unwrap_or(self.format);
@@ -179,6 +183,11 @@ impl Tiny {
 
 /// Formats whose meaning is compared with llama.cpp's on a tiny model.
 pub const COMPARED_FORMATS: [Format; 5] = [Format::Q4_0, Format::Q4_K, Format::IQ4_NL, Format::IQ4_XS, Format::MXFP4];
+
+/// A model that stretches its positions and its queries: one that differs after 512 tokens.
+pub fn mistral3() -> Tiny {
+    Tiny { architecture: "mistral3", scaling: Some(("yarn", 4.0)), ..Tiny::default() }
+}
 
 /// Models with recurrent layers in several shapes, with names.
 pub fn hybrids() -> Vec<(&'static str, Tiny)> {

@@ -107,6 +107,7 @@ impl CpuModel {
                 self.embeddings.row(token, x).map_err(|e| BackendError::Device(e.to_string()))?;
                 let angles = self.rope.angles();
                 self.rope.fill(chunk.start + i, &mut self.scratch.angles[row * angles..][..angles]);
+                self.scratch.query_scale[row] = self.config.query_scale(chunk.start + i);
                 row += 1;
             }
         }
@@ -149,10 +150,10 @@ impl CpuModel {
             part_queries(runtime, config, &s.gated_q, &mut s.q[..rows * q_width], &mut s.q_gate[..rows * q_width]);
         }
         let (rope, angles) = (&self.rope, &s.angles);
-        let scale = 1.0 / (config.head as f32).sqrt();
+        let scales = &s.query_scale;
         let head = HeadWork { config, rope, angles };
         runtime.rows_of(&mut s.q[..rows * q_width], q_width, &|row, x| {
-            head.finish(row, x, &q.bias, &attention.q_norm, Some(scale));
+            head.finish(row, x, &q.bias, &attention.q_norm, Some(scales[row]));
         });
         runtime.rows_of(&mut s.k[..rows * kv_width], kv_width, &|row, x| {
             head.finish(row, x, &k.bias, &attention.k_norm, Some(1.0));

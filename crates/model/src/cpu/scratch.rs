@@ -22,6 +22,8 @@ pub(super) struct Scratch {
     pub v: Buffer<f32>,
     /// Cosines and sines, rows x dimensions.
     pub angles: Buffer<f32>,
+    /// What the query of each row is multiplied with.
+    pub query_scale: Buffer<f32>,
     /// Attention result, rows x (heads * head).
     pub attended: Activations,
     /// What is added to the residual stream, rows x embedding; one row per visited expert where there are experts.
@@ -51,6 +53,7 @@ impl Scratch {
             k: Buffer::new(rows * output_stride(kv)),
             v: Buffer::new(rows * output_stride(kv)),
             angles: Buffer::new(rows * config.rope.dimensions),
+            query_scale: Buffer::new(rows),
             attended: Activations::new(rows, q),
             added: Buffer::new(visits * output_stride(width)),
             gate: Buffer::new(ff),

@@ -100,6 +100,11 @@ impl CudaModel {
     pub fn load(path: &Path, options: CudaOptions) -> Result<CudaModel, LoadError> {
         let gguf = Gguf::open(path)?;
         let config = Config::new(&gguf, options.config)?;
+        if config.temperature.is_some() {
+            return Err(LoadError::NotOnCard(
+                "queries that grow with the position (mistral3) do not run on a card yet",
+            ));
+        }
         if config.delta_net.is_some() {
             return Err(LoadError::NotOnCard("layers with recurrent state (Gated DeltaNet) do not run on a card yet"));
         }

@@ -59,6 +59,7 @@ pub fn shape(name: &str) -> Option<Config> {
         epsilon: 1e-6,
         rope: RopeConfig { dimensions: rotated, base, pairs: Pairs::Halves, scaling: Scaling::None },
         experts,
+        temperature: None,
         gated_attention: hybrid,
         delta_net,
     })
