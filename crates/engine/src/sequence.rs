@@ -42,6 +42,8 @@ pub(crate) struct Sequence {
     pub state: Option<u32>,
     /// Positions after which its state is to be kept in the prefix cache, ascending.
     pub state_positions: Vec<usize>,
+    /// Where its state was last kept while it answers.
+    pub answer_state: Option<usize>,
     /// Those of the step in progress, and the position it starts at.
     pub saves: Vec<StateSave>,
     pub saves_from: usize,
@@ -141,6 +143,7 @@ impl Sequence {
             restored: 0,
             state: None,
             state_positions: Vec::new(),
+            answer_state: None,
             saves: Vec::new(),
             saves_from: 0,
             max_tokens: request.max_tokens,

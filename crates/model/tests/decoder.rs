@@ -267,6 +267,19 @@ fn bad_files_of_hybrids_are_refused_with_the_reason() {
 }
 
 #[test]
+fn blocks_that_draft_are_left_out() {
+    let plain = Tiny { architecture: "qwen35moe", ..Tiny::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drafting.gguf");
+    let writer = plain.writer().set("qwen35moe.block_count", Value::U32(5));
+    writer.set("qwen35moe.nextn_predict_layers", Value::U32(1)).write(&path).unwrap();
+    let mut drafting = CpuModel::load(&path, options(Kernels::best().unwrap())).unwrap();
+    assert_eq!((drafting.config().layers, drafting.config().draft_blocks), (4, 1));
+    let mut plain = load(&plain, options(Kernels::best().unwrap()));
+    assert!(read(&mut drafting, &tokens(20), &[20]) == read(&mut plain, &tokens(20), &[20]));
+}
+
+#[test]
 fn bad_uses_of_state_are_refused() {
     let mut plain = load(&Tiny::default(), options(Kernels::best().unwrap()));
     let tiny = Tiny { architecture: "qwen35", ..Tiny::default() };

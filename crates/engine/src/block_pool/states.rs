@@ -122,6 +122,15 @@ impl BlockPool {
         }
     }
 
+    /// Drops the state at a position of a table, a whole number of blocks, where it is kept.
+    pub(crate) fn forget_state(&mut self, table: &BlockTable, position: usize) {
+        let block = (position / BLOCK).checked_sub(1).and_then(|last| table.blocks().get(last).copied());
+        if let Some(slot) = block.and_then(|block| self.state_of_block(block)) {
+            self.detach_state(slot);
+            self.free_state(slot);
+        }
+    }
+
     /// The slot of the state after a block's last token.
     pub(crate) fn state_of_block(&self, block: u32) -> Option<u32> {
         let node = self.block(block).node.as_ref()?;

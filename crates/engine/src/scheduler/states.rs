@@ -9,6 +9,9 @@ use crate::sequence::Sequence;
 
 /// Tokens of a long prompt between two states that are kept.
 const INTERVAL: usize = 2048;
+/// Tokens of an answer after which the state is kept anew, for a restart: the end of a sequence is not on disk, because its
+/// last block is not full.
+const ANSWER_INTERVAL: usize = 256;
 
 impl Scheduler {
     /// Gives a sequence a slot with the state its prefix ends with; the prefix that is left where there is none.
@@ -62,6 +65,17 @@ impl Scheduler {
         sequence.saves.clear();
         sequence.saves_from = sequence.kv_len;
         let certain = sequence.kv_len + sequence.rows - sequence.proposed();
+        let due = sequence.answer_state.unwrap_or(sequence.usage.prompt) + ANSWER_INTERVAL;
+        let answers = sequence.pending() == 1 + sequence.proposed();
+        if answers && certain >= due && certain.is_multiple_of(BLOCK) {
+            let last = sequence.answer_state.take();
+            last.inspect(|&position| self.pool.forget_state(&sequence.table, position));
+            // Of the same sequence one is enough, and nobody else's has to go for it.
+            if certain > sequence.kv_len && self.pool.state_counts().0 > 0 {
+                sequence.keep_state_at(certain);
+                sequence.answer_state = Some(certain);
+            }
+        }
         while let Some(&position) = sequence.state_positions.first()
             && position <= certain
         {

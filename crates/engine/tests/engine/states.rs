@@ -191,6 +191,21 @@ fn a_restarted_engine_goes_on_from_the_last_state_on_disk() {
 }
 
 #[test]
+fn of_a_long_answer_a_restart_finds_most() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let first = open(&directory, toy(4));
+    let answer = ask(&first, Request::new(prompt(1, 100), 600)).ids();
+    assert!(first.stats().states.cached <= 3, "the prompt's end, the answer's and one on the way");
+    first.shutdown();
+    let turn = [prompt(1, 100), answer, prompt(3, 40)].concat();
+    let second = open(&directory, toy(4));
+    let got = ask(&second, Request::new(turn.clone(), 20));
+    let started = got.started.as_ref().unwrap();
+    assert_eq!((started.cached_tokens, started.restored_tokens), (640, 640));
+    assert_eq!(got.ids(), ToyBackend::greedy(&ToyOptions::default(), &turn, 20));
+}
+
+#[test]
 fn a_chain_of_blocks_without_a_state_is_not_read() {
     let directory = tempfile::TempDir::new().unwrap();
     let first = open(&directory, toy(16));
