@@ -11,13 +11,16 @@
 )]
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use index::{Index, files};
 use serde_json::Value;
+
+#[path = "git/mod.rs"]
+mod git;
+
+use git::{Blobs, run};
 
 /// The repositories of the 57 instances of the first table.
 const SMALL: [&str; 7] = [
@@ -161,46 +164,4 @@ fn is_indexed(path: &Path, sources: bool) -> bool {
 /// The files that a patch changes.
 fn gold(patch: &str) -> Vec<PathBuf> {
     patch.lines().filter_map(|line| line.strip_prefix("--- a/")).map(PathBuf::from).collect()
-}
-
-fn run(git: &Path, arguments: &[&str]) -> String {
-    let out = Command::new("git").arg("-C").arg(git).args(arguments).output().unwrap();
-    assert!(out.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
-}
-
-/// One git that gives contents.
-struct Blobs {
-    child: std::process::Child,
-}
-
-impl Blobs {
-    fn new(git: &Path) -> Self {
-        let mut command = Command::new("git");
-        command.arg("-C").arg(git).args(["cat-file", "--batch"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self { child: command.spawn().unwrap() }
-    }
-
-    fn read(&mut self, blob: &str) -> Vec<u8> {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{blob}").unwrap();
-        let out = self.child.stdout.as_mut().unwrap();
-        let mut head = Vec::new();
-        let mut byte = [0];
-        while byte != [b'\n'] {
-            out.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        let bytes = String::from_utf8(head).unwrap().trim().rsplit(' ').next().unwrap().parse::<usize>().unwrap();
-        let mut contents = vec![0; bytes + 1];
-        out.read_exact(&mut contents).unwrap();
-        contents.truncate(bytes);
-        contents
-    }
-}
-
-impl Drop for Blobs {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
 }

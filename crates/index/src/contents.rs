@@ -135,6 +135,15 @@ impl Index {
         found
     }
 
+    /// Whether a name stands in a file as a whole word.
+    pub fn file_has(&self, path: &Path, name: &str) -> bool {
+        let number = self.vocabulary.names.find(name);
+        let file = self.file(path);
+        number
+            .zip(file)
+            .is_some_and(|(number, file)| file.names.binary_search_by_key(&number, |(name, _)| *name).is_ok())
+    }
+
     /// Where a name is defined: path, what it stands in, line from 0.
     pub fn definitions_of(&self, name: &str) -> Vec<(&Path, &str, usize)> {
         let Some(number) = self.vocabulary.names.find(name) else { return Vec::new() };
