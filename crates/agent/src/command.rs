@@ -130,6 +130,11 @@ pub enum Command {
     Turns,
     /// Shows what this session changed.
     Diff,
+    /// Says where in the workspace something is, by [`Event::Notice`].
+    Where {
+        /// What is looked for.
+        question: String,
+    },
     /// Makes the conversation shorter.
     Compact,
     /// Forgets what was said. The session, its turns and the way back stay.

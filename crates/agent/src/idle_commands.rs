@@ -13,6 +13,9 @@ use crate::history::History;
 use crate::turn_context::{TurnContext, word};
 use crate::{back, compact, models, pair, pinned};
 
+/// Places told for one question.
+const PLACES_MAX: usize = 5;
+
 /// The profile that `Command::Fast` switches.
 const FAST: &str = "fast";
 
@@ -28,6 +31,7 @@ pub async fn run(ctx: &mut TurnContext, command: Command) {
             Ok(text) => ctx.emit(Event::Diff { text }).await,
             Err(why) => ctx.trouble(why).await,
         },
+        Command::Where { question } => places(ctx, question).await,
         Command::Undo { force } => match ctx.history.plan_undo(force).await {
             Ok(plan) => back::go(ctx, plan, force, None).await,
             Err(why) => ctx.trouble(why).await,
@@ -103,6 +107,21 @@ async fn rewind(ctx: &mut TurnContext, turn: u32, what: RewindWhat) {
             ctx.emit(Event::Restored { what: "rewind", paths: Vec::new(), turn: Some(turn) }).await;
         }
         Err(why) => ctx.trouble(why).await,
+    }
+}
+
+/// Says where something is.
+pub async fn places(ctx: &mut TurnContext, question: String) {
+    let index = ctx.index.clone();
+    let work = tokio::task::spawn_blocking(move || index.with_history(|index| index.locate(&question, PLACES_MAX)));
+    let found = work.await.unwrap_or_default();
+    for one in &found.locations {
+        ctx.notice(one.to_string()).await;
+    }
+    match (found.locations.is_empty(), found.sure) {
+        (true, _) => ctx.notice("nothing here has these words; say it in the words of the code").await,
+        (false, false) => ctx.notice("not sure: these fit about as well as each other").await,
+        (false, true) => {}
     }
 }
 

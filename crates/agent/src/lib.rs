@@ -26,6 +26,7 @@ pub mod instructions;
 pub mod intent;
 pub mod local;
 mod models;
+pub mod names;
 pub mod pair;
 mod partner;
 mod pinned;

@@ -22,6 +22,15 @@ impl SharedIndex {
 
     /// Does something with the index as the folder is now. This reads files: it is not for async code.
     pub fn with<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
+        self.refreshed(|_| {}, work)
+    }
+
+    /// The same with the last commits.
+    pub fn with_history<T>(&self, work: impl FnOnce(&Index) -> T) -> T {
+        self.refreshed(Index::refresh_history, work)
+    }
+
+    fn refreshed<T>(&self, more: impl FnOnce(&mut Index), work: impl FnOnce(&Index) -> T) -> T {
         // Whoever panicked in it has left an index that the next refresh puts right.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let index = held.get_or_insert_with(|| match &self.state {
@@ -29,6 +38,7 @@ impl SharedIndex {
             None => Index::new(&self.root),
         });
         index.refresh();
+        more(index);
         let result = work(index);
         if let Some(state) = &self.state {
             // What cannot be kept is built anew the next time, which costs seconds and nothing else.

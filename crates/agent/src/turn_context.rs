@@ -28,10 +28,11 @@ use crate::event::{Approval, ApprovalAsk, Event, Status, TurnUsage};
 use crate::history::History;
 use crate::intent::{Intent, Leanings};
 use crate::local;
+use crate::names::Libraries;
 use crate::partner::PartnerOptions;
-use crate::pinned;
 use crate::shared_index::SharedIndex;
 use crate::tools::Tools;
+use crate::{idle_commands, pinned};
 
 /// Prompts that may wait for the running turn; more are given back.
 const WAITING_MAX: usize = 32;
@@ -79,6 +80,8 @@ pub struct TurnContext {
     pub leanings: Leanings,
     /// What the workspace holds.
     pub index: SharedIndex,
+    /// What is installed beside it.
+    pub libraries: Libraries,
     /// The last message and what it was taken for.
     pub asked: Option<(Prompt, Intent)>,
     /// What the last turn asked instead of changing files.
@@ -157,6 +160,7 @@ impl TurnContext {
             options,
             leanings,
             index,
+            libraries: Libraries::default(),
             conversation: Conversation::default(),
             history,
             turn: 0,
@@ -295,6 +299,7 @@ impl TurnContext {
                 Ok(found) => self.emit(Event::Sessions(found)).await,
                 Err(why) => self.trouble(why).await,
             },
+            Command::Where { question } => idle_commands::places(self, question).await,
             // Both hold from the next turn on.
             Command::Add { path } => pinned::add(self, &path).await,
             Command::Drop { path } => pinned::drop(self, &path).await,

@@ -10,6 +10,7 @@ mod attempt;
 mod config;
 mod doctor;
 mod exec;
+mod locate;
 mod models;
 mod partner;
 mod run;
@@ -44,6 +45,8 @@ enum Command {
     Try(Box<attempt::TryArgs>),
     /// Go on with an earlier session
     Resume(Box<screen::ResumeArgs>),
+    /// Say in which file and line something is, without a model
+    Where(locate::WhereArgs),
     /// Take back the files of the last turn of a session, also of one that crashed
     Undo(Box<undo::UndoArgs>),
     /// End the private server that the partner leaves warm
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::run(*args),
         Command::Try(args) => attempt::run(*args),
         Command::Resume(args) => screen::resume(*args).map(|()| ExitCode::SUCCESS),
+        Command::Where(args) => locate::run(args),
         Command::Undo(args) => undo::run(*args),
         Command::Stop => partner::stop().map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(args),

@@ -79,6 +79,16 @@ impl std::fmt::Display for Why {
     }
 }
 
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.line)?;
+        if let Some(definition) = &self.definition {
+            write!(f, "  {definition}")?;
+        }
+        write!(f, "  ({})", self.why)
+    }
+}
+
 /// The answer to a question after a location.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Located {

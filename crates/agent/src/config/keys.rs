@@ -59,6 +59,7 @@ pub(crate) const APPROVAL_POLICIES: &[&str] = &["untrusted", "on-request", "on-f
 const STYLES: &[&str] = &["pair", "agent"];
 const WIRE_APIS: &[&str] = &["responses", "chat"];
 const INTENTS: &[&str] = &["auto", "answer", "change"];
+const NAMES: &[&str] = &["off", "words", "imports", "members"];
 const SCREENS: &[&str] = &["full", "inline"];
 const COMMITS: &[&str] = &["off", "turn"];
 const HISTORY: &[&str] = &["save-all", "none"];
@@ -81,6 +82,13 @@ pub const KEYS: &[Key] = &[
         Never,
         "\"auto\"",
         "whether messages change files: decided for each, never, or always",
+    ),
+    key(
+        "names",
+        Choice(NAMES),
+        Never,
+        "\"members\"",
+        "what a name in an answer must be known by before it is written: any word, an import that leads somewhere, a member of its owner",
     ),
     key("check", Text, Free, "", "a shell command that must succeed after an edit"),
     key("commit", Choice(COMMITS), Never, "\"off\"", "`turn` commits what a turn changed, and nothing else, in git"),

@@ -27,7 +27,7 @@ pub use provider::Provider;
 
 use crate::command::Style;
 use crate::trust::{self, Standing, Trust};
-use crate::{approval, commit, intent};
+use crate::{approval, commit, intent, names};
 use layers::Layers;
 
 /// Everything a person can choose.
@@ -56,6 +56,8 @@ pub struct Config {
     pub model_auto_compact_token_limit: Option<usize>,
     /// Whether messages change files.
     pub intent: intent::Setting,
+    /// What is done about names in an answer that nothing knows.
+    pub names: names::Setting,
     /// A shell command that must succeed after an edit. A trusted project may set it: then it always runs in the sandbox.
     pub check: Option<String>,
     /// When Flint commits what it changed.

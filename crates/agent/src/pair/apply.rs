@@ -13,10 +13,11 @@ use crate::command::Decision;
 use crate::context;
 use crate::event::{ApprovalAsk, Event};
 use crate::facts::Project;
+use crate::names;
 use crate::turn_context::TurnContext;
 
-/// Writes every change of the answer, or none.
-pub(super) async fn apply(ctx: &mut TurnContext, draft: &Draft) -> Result<(), NotApplied> {
+/// Writes every change of the answer, or none. `again` says that the model was asked for it a second time.
+pub(super) async fn apply(ctx: &mut TurnContext, draft: &Draft, again: bool) -> Result<(), NotApplied> {
     if draft.blocks.is_empty() {
         return Ok(());
     }
@@ -52,9 +53,49 @@ pub(super) async fn apply(ctx: &mut TurnContext, draft: &Draft) -> Result<(), No
         }
         return Err(failed);
     }
+    if let Some(failed) = invents(ctx, draft, &placed, &edits, again).await {
+        for (edit, path) in edits {
+            ctx.emit(Event::EditFailed { edit, path, why: failed.why() }).await;
+        }
+        return Err(failed);
+    }
     write(ctx, &changes, edits).await?;
     tell_of_uses(ctx).await;
     Ok(())
+}
+
+/// Why an answer is not written that uses names nothing knows: the model hears of them once, then the person decides.
+async fn invents(
+    ctx: &mut TurnContext,
+    draft: &Draft,
+    placed: &Placed,
+    edits: &[(u64, PathBuf)],
+    again: bool,
+) -> Option<NotApplied> {
+    let around = draft.around();
+    let changed = |(path, new): &(PathBuf, String)| names::Changed {
+        path: path.clone(),
+        old: place::current(path, &around).unwrap_or_default(),
+        new: new.clone(),
+    };
+    let files: Vec<names::Changed> = placed.files.iter().map(changed).collect();
+    let found = names::unknown(ctx, files, draft.request.clone()).await;
+    let path = found.first().map(|(path, _)| path.clone())?;
+    let why = names::said(&found);
+    if !again {
+        return Some(NotApplied::Unclear { why, path: Some(path) });
+    }
+    ctx.notice(format!("unknown names:\n{why}")).await;
+    let why = format!("it uses names that nothing knows: {}", why.replace('\n', "; "));
+    if ctx.config().approval_policy == approval::Policy::Never {
+        return Some(NotApplied::Refused(why));
+    }
+    let paths = edits.iter().map(|(_, path)| path.clone()).collect();
+    let what = ApprovalAsk::Edits { edits: edits.iter().map(|(edit, _)| *edit).collect(), paths };
+    match ctx.ask(what, why.clone()).await {
+        Decision::Yes | Decision::Always => None,
+        Decision::No | Decision::Stop => Some(NotApplied::Refused(why)),
+    }
 }
 
 /// Writes changes, all or none. `edits` are those that the person knows of already.

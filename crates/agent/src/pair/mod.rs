@@ -31,6 +31,7 @@ use crate::command::Prompt;
 use crate::context::{self, Gathered, Shown};
 use crate::event::{Event, Outcome};
 use crate::intent::Intent;
+use crate::names;
 use crate::turn::{End, Reply, Step};
 use crate::turn_context::TurnContext;
 use apply::{apply, write};
@@ -69,6 +70,7 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
         prompt.failing = check::before_turn(ctx).await;
     }
     let prompt = &prompt;
+    names::prepare(ctx);
     let gathered = gather(ctx, prompt).await;
     if let Some(several) = gathered.unclear.first() {
         ctx.say(&prompt.text).await;
@@ -91,7 +93,7 @@ async fn change(ctx: &mut TurnContext, prompt: &Prompt) -> Outcome {
             Ok(End::Stopped) => return stopped(ctx, &draft).await,
             Err(why) => return Outcome::Failed { why },
         }
-        let failed = match apply(ctx, &draft).await {
+        let failed = match apply(ctx, &draft, repaired).await {
             Ok(()) => return Outcome::Done,
             Err(failed) => failed,
         };

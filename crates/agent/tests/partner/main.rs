@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // The tests' own files and words.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests too: a panic is how they fail.
 
+mod names;
 mod placing;
 mod script;
 mod sessions;

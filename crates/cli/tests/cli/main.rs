@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod doctor;
 mod documents;
+mod locate;
 mod run;
 mod serve;
 mod shell;

@@ -188,7 +188,9 @@ impl Library {
         // A list has no modules: it is of one version, and says of a name only that there is one.
         let names = package.modules.get(module)?;
         let submodule = || package.modules.contains_key(&format!("{module}.{name}"));
-        if names.contains(name) || submodule() {
+        // `ssl` makes its constants from those of `_ssl` as it runs.
+        let half = || self.loaded.get(&format!("_{module}")).is_some_and(|half| half.all.contains(name));
+        if names.contains(name) || submodule() || half() {
             return Some(true);
         }
         // What passes on whole modules, or makes names as it runs, may have any name.

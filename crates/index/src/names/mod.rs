@@ -152,7 +152,7 @@ impl<'a> Names<'a> {
         let found = scan::scan_masked(language, text, &masked, &items);
         let mut unknown = Vec::new();
         if self.level >= Level::Imports {
-            self.packages(language, text, &items, &is_new, &mut unknown);
+            self.packages(language, text, &items, (&found, &is_new), &mut unknown);
         }
         let aliases = self.aliases(language, &items);
         for site in found.sites.iter().filter(|site| is_new(site.line)) {
@@ -164,7 +164,7 @@ impl<'a> Names<'a> {
             }
             let missing = match self.is_word(&found, site.name) {
                 false => {
-                    let owner = self.owner(&aliases, site).filter(|owner| self.library.has_module(owner));
+                    let owner = self.owner(&found, &aliases, site).filter(|owner| self.library.has_module(owner));
                     Some(owner.map_or(Missing::Anywhere, Missing::In))
                 }
                 true if self.level >= Level::Imports && site.how == Use::Import => self.import(language, &items, site),
@@ -196,6 +196,7 @@ impl<'a> Names<'a> {
 
     fn is_word(&self, found: &Scan<'_>, name: &str) -> bool {
         found.made.contains(name)
+            || found.imported.contains(name)
             || self.made.contains(name)
             || name.chars().all(|c| c == '_')
             || self.has(name)
@@ -220,13 +221,14 @@ impl<'a> Names<'a> {
         language: Language,
         text: &str,
         items: &[Item],
-        is_new: &impl Fn(usize) -> bool,
+        (found, is_new): (&Scan<'_>, &impl Fn(usize) -> bool),
         unknown: &mut Vec<Unknown>,
     ) {
         let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         for item in items.iter().filter(|item| item.kind == Kind::Import && item.lines.clone().any(is_new)) {
             for name in packages(language, &item.name) {
-                let known = self.library.has_package(&name) || self.is_of_project(language, &name);
+                let made = found.made.contains(name.as_str()) || self.made.contains(name.as_str());
+                let known = made || self.library.has_package(&name) || self.is_of_project(language, &name);
                 if known || unknown.iter().any(|other| other.name == name) {
                     continue;
                 }
@@ -280,9 +282,13 @@ impl<'a> Names<'a> {
     }
 
     /// The module that a site takes a name from, by its imports.
-    fn owner(&self, aliases: &Aliases, site: &Site<'_>) -> Option<String> {
+    fn owner(&self, found: &Scan<'_>, aliases: &Aliases, site: &Site<'_>) -> Option<String> {
         let Receiver::Path(path) = &site.receiver else { return None };
         let (first, rest) = path.split_first()?;
+        // A variable of that name may stand before the module.
+        if found.made.contains(first) {
+            return None;
+        }
         let mut module = aliases.of.get(*first)?.clone();
         for part in rest {
             module.push('.');
@@ -324,10 +330,14 @@ impl<'a> Names<'a> {
         site: &Site<'_>,
     ) -> Option<Missing> {
         let Receiver::Path(receiver) = &site.receiver else { return None };
+        // Every object has `__class__` and its like.
+        if site.name.starts_with("__") && self.library.is_builtin(site.name) {
+            return None;
+        }
         match self.library.language() {
             Language::Python if matches!(receiver[..], ["self" | "cls"]) => self.of_class(path, found, items, site),
             Language::Python => {
-                let module = self.owner(aliases, site)?;
+                let module = self.owner(found, aliases, site)?;
                 if self.is_module_of_project(&module) {
                     return None;
                 }

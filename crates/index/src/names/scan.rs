@@ -425,6 +425,7 @@ fn makes(language: Language, bytes: &[u8], token: &Token<'_>, joined: Joined, pa
                 || matches!(before, b'|' | b'\n' | b'(' | b',' | b'{' | b'}')
                     && matches!(behind, b',' | b'|' | b')' | b'{' | b'}')
                 || before == b'\n' && behind == b'(' && parameter
+                || matches!(before, b'\n' | b'{' | b',') && behind == b'(' && token.name.starts_with(char::is_uppercase)
         }
         Language::Script => {
             listed && matches!(behind, b',' | b')' | b'}' | b']' | b':' | b'?' | b'\n') || arrow(bytes, token.end)
@@ -462,7 +463,6 @@ fn import<'a>(
 ) {
     let name = token.name;
     if previous == "as" {
-        found.made.insert(name);
         found.imported.insert(name);
         return;
     }
@@ -506,7 +506,7 @@ mod tests {
             "import os.path as p\nfrom a import (b, c as d)\n\ndef f(x, *rest, key=None) -> int:\n    y, z = g(x)[0].h\n    \
              for i, j in k():\n        self.m = y.n.o(\"s.t()\")  # u()\n    return not (v == 1)\n",
             &["os", "os.path", "a", "b", "c", "g", "?.h", "k", "y.n", "y.n.o"],
-            &["d", "f", "i", "j", "key", "m", "p", "rest", "x", "y", "z"],
+            &["f", "i", "j", "key", "m", "rest", "x", "y", "z"],
         );
         check(
             Language::Python,
@@ -520,10 +520,16 @@ mod tests {
     fn rust() {
         check(
             Language::Rust,
+            "enum A {\n    B(u8),\n    C { d: u8 },\n    E,\n}\n",
+            &["B"],
+            &["A", "B", "C", "E", "d", "u8"],
+        );
+        check(
+            Language::Rust,
             "use a::{b::C, d};\n\nfn f<T>(x: &T) -> u8 {\n    let y = C::new(x)?.run::<u8>();\n    for z in 0..len(y) {\n        \
              g!(z.w.v);\n    }\n    Some(|k| k.m())\n}\n",
             &["a", "b", "b.C", "d", "C", "C.new", "?.run", "len", "g", "z.w", "z.w.v", "Some", "k.m"],
-            &["f", "k", "x", "y"],
+            &["Some", "f", "k", "x", "y"],
         );
     }
 
@@ -533,7 +539,7 @@ mod tests {
             Language::Script,
             "import { a, b as c } from \"./d\";\nconst e = (f, g) => h(f)?.i.j;\nfunction k({ l, m: n }) { return [...o()] }\n",
             &["a", "b", "h", "?.i", "?.j", "o"],
-            &["c", "e", "f", "g", "k", "l", "m"],
+            &["e", "f", "g", "k", "l", "m"],
         );
     }
 }

@@ -17,7 +17,7 @@ use std::path::Path;
 pub use check::{Fault, fault};
 
 /// What reading a file needs to know of its language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Language {
     /// Blocks by indentation.
     Python,
