@@ -146,7 +146,9 @@ pub enum TensorProblem {
     #[error("it occurs twice; the file is damaged")]
     Duplicate,
     /// A type this build has no kernels for.
-    #[error("type {0} is not supported; choose a file in F32, F16, BF16, Q4_0 to Q8_0 or Q2_K to Q6_K")]
+    #[error(
+        "type {0} is not supported; choose one in F32, F16, BF16, Q4_0 to Q8_0, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4"
+    )]
     UnknownType(u32),
     /// The number of dimensions is not 1 to 4.
     #[error("{0} dimensions where 1 to 4 are possible; the file is damaged")]
