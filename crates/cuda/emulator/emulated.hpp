@@ -74,6 +74,7 @@ static inline float fabsf(float x) { return __builtin_fabsf(x); }
 static inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 extern "C" float expf(float) noexcept;
 extern "C" float exp2f(float) noexcept;
+extern "C" float logf(float) noexcept;
 static inline float __expf(float x) { return expf(x); }
 
 static inline int __popc(u32 x) { return __builtin_popcount(x); }

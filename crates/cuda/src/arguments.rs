@@ -3,11 +3,13 @@
 //! Addresses are put into those blocks through [`Arguments`], which notes the allocation behind each, so that recorded
 //! graphs keep it alive.
 
+mod delta;
 mod prompts;
 
 use crate::memory::{Buffer, Keep, Mailbox, Matrix, Slice};
 use std::sync::Arc;
 
+pub use delta::*;
 pub use prompts::*;
 
 /// Addresses for a parameter block, and what must stay alive for them.
@@ -151,19 +153,21 @@ pub struct RouteCall<'a> {
     pub rows: usize,
     /// Norm applied to them, and its epsilon.
     pub norm: (&'a Buffer<f32>, f32),
-    /// `[expert][columns]`.
+    /// `[expert][columns]`, and the gate of a shared one where there is one.
     pub router: &'a Buffer<f32>,
     /// Number of experts.
     pub count: usize,
     /// Experts a row visits.
     pub used: usize,
-    /// Scratch, `[row][count]`.
+    /// Whether all rows visit one more, the last of their shares.
+    pub shared: bool,
+    /// Scratch, `[row][count + shared]`.
     pub scores: Slice<'a, f32>,
     /// Counters, one per row, zero.
     pub arrived: Slice<'a, u32>,
     /// `[row][used]`, in the order of their numbers.
     pub chosen: Slice<'a, u32>,
-    /// `[row][used]`: the share of each in the result.
+    /// `[row][used + shared]`: the share of each in the result.
     pub shares: Slice<'a, f32>,
 }
 
@@ -193,19 +197,21 @@ pub struct MixtureCall<'a> {
     pub x: Slice<'a, f32>,
     /// Norm applied to it first, and its epsilon.
     pub norm: (&'a Buffer<f32>, f32),
-    /// `[expert][columns]`.
+    /// `[expert][columns]`, and the gate of a shared one where there is one.
     pub router: &'a Buffer<f32>,
     /// Number of experts.
     pub count: usize,
     /// Experts a row visits.
     pub used: usize,
+    /// Gate, up and down of an expert that every row visits besides, in the formats of the others.
+    pub shared: Option<[&'a Matrix; 3]>,
     /// The gates of all experts, one behind the other.
     pub gate: &'a Matrix,
     /// Their ups.
     pub up: &'a Matrix,
     /// Their downs.
     pub down: &'a Matrix,
-    /// Scratch, `[used][rows of a gate]`.
+    /// Scratch, `[used and shared][rows of a gate]`.
     pub gated: Slice<'a, f32>,
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct RouteBlock {
     pub count: u32,
     pub used: u32,
     pub epsilon: f32,
+    pub shared: u32,
+    pub padding: u32,
 }
 
 #[repr(C)]
@@ -101,6 +103,8 @@ pub(crate) struct MixtureBlock {
     pub used: u32,
     pub known: u32,
     pub down_supers: u32,
+    pub down: u64,
+    pub down_shared: u64,
 }
 
 #[repr(C)]
@@ -317,4 +321,75 @@ pub(crate) struct RandomBlock {
     pub chunks: u64,
     pub format: u32,
     pub seed: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DeltaBlock {
+    pub states: u64,
+    pub taps: u64,
+    pub dt: u64,
+    pub a: u64,
+    pub norm: u64,
+    pub slot_bytes: u64,
+    pub layer_offset: u64,
+    pub epsilon: f32,
+    pub key_heads: u32,
+    pub value_heads: u32,
+    pub grouped: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DeltaRowsBlock {
+    pub delta: DeltaBlock,
+    pub x: u64,
+    pub norm: u64,
+    pub gates: u64,
+    pub mixed: u64,
+    pub ready: u64,
+    pub factors: u64,
+    pub o: u64,
+    pub output: u64,
+    pub halves: u64,
+    pub positions: u64,
+    pub sequences: u64,
+    pub runs: u64,
+    pub log: u64,
+    pub log_bytes: u64,
+    pub rows: u32,
+    pub columns: u32,
+    pub epsilon: f32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct DeltaSettleBlock {
+    pub delta: DeltaBlock,
+    pub log: u64,
+    pub layer_bytes: u64,
+    pub log_bytes: u64,
+    pub log_layer: u64,
+    pub from: u32,
+    pub to: u32,
+    pub first: u32,
+    pub kept: u32,
+    pub start: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct DeltaPhaseBlock {
+    pub delta: DeltaBlock,
+    pub output: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DeltaSlotsBlock {
+    pub runs: u64,
+    pub slot_bytes: u64,
+    pub heads: u32,
+    pub padding: u32,
 }

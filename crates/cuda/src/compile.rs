@@ -19,6 +19,8 @@ const FILES: &[(&str, &str)] = &[
     ("attention.cuh", include_str!("kernels/attention.cuh")),
     ("attention_rows.cu", include_str!("kernels/attention_rows.cu")),
     ("common.cuh", include_str!("kernels/common.cuh")),
+    ("delta.cu", include_str!("kernels/delta.cu")),
+    ("delta.cuh", include_str!("kernels/delta.cuh")),
     ("decode_persistent.cu", include_str!("kernels/decode_persistent.cu")),
     ("expert_rows.cu", include_str!("kernels/expert_rows.cu")),
     ("experts.cu", include_str!("kernels/experts.cu")),
@@ -34,6 +36,7 @@ const FILES: &[(&str, &str)] = &[
     ("kv_load.cuh", include_str!("kernels/kv_load.cuh")),
     ("persistent_attention.cuh", include_str!("kernels/persistent_attention.cuh")),
     ("persistent_chunk.cuh", include_str!("kernels/persistent_chunk.cuh")),
+    ("persistent_delta.cuh", include_str!("kernels/persistent_delta.cuh")),
     ("persistent_experts.cuh", include_str!("kernels/persistent_experts.cuh")),
     ("persistent_input.cuh", include_str!("kernels/persistent_input.cuh")),
     ("persistent_kv.cuh", include_str!("kernels/persistent_kv.cuh")),
@@ -76,13 +79,15 @@ pub enum Source {
     GemmPacked,
     /// Attention of many rows.
     Flash,
+    /// Gated DeltaNet of several rows and of prompts.
+    Delta,
     /// A whole step of one row; compute capability 9.0 and up.
     DecodePersistent,
 }
 
 impl Source {
     /// All of them.
-    pub const ALL: [Source; 10] = [
+    pub const ALL: [Source; 11] = [
         Source::Product,
         Source::ProductBatch,
         Source::Floats,
@@ -92,6 +97,7 @@ impl Source {
         Source::Gemm,
         Source::GemmPacked,
         Source::Flash,
+        Source::Delta,
         Source::DecodePersistent,
     ];
 
@@ -107,6 +113,7 @@ impl Source {
             Source::Gemm => "gemm",
             Source::GemmPacked => "gemm_packed",
             Source::Flash => "flash",
+            Source::Delta => "delta",
             Source::DecodePersistent => "decode_persistent",
         }
     }
@@ -123,6 +130,7 @@ impl Source {
             Source::Gemm => &["gemm.cu"],
             Source::GemmPacked => &["gemm_packed.cu", "gemm_packed_256.cu", "expert_rows.cu"],
             Source::Flash => &["flash.cu"],
+            Source::Delta => &["delta.cu"],
             Source::DecodePersistent => &["decode_persistent.cu"],
         }
     }

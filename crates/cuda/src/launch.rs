@@ -3,6 +3,7 @@
 //! Kernels are compiled for the number formats, head size and head grouping of one model, all modules at once.
 
 mod attention;
+mod delta;
 mod expert_rows;
 mod experts;
 mod floats;
@@ -28,7 +29,7 @@ use crate::pack;
 
 pub use expert_rows::visit_tiles;
 use modules::{Module, Modules};
-use options::HEAD_MAX;
+use options::{HEAD_MAX, HEAD_SHORT};
 pub use options::{KernelsOptions, SPLITS};
 pub use persistent::{PersistentStep, READINGS};
 pub use product_batch::quantised_bytes;
@@ -51,7 +52,9 @@ pub struct Kernels {
     /// Where some matrices are of floats.
     floats: Option<floats::Floats>,
     attention: Function,
-    attention_rows: Function,
+    /// Where heads are short enough.
+    attention_rows: Option<Function>,
+    deltas: Option<delta::Deltas>,
     store_heads: Function,
     embed: Function,
     pick: Function,
@@ -81,6 +84,7 @@ impl Kernels {
         let is_wanted = |&source: &Source| match source {
             Source::DecodePersistent => whole,
             Source::Floats => with_floats,
+            Source::Delta => options.delta,
             _ => true,
         };
         let modules = Modules::load(device, &options, Source::ALL.into_iter().filter(is_wanted))?;
@@ -96,7 +100,10 @@ impl Kernels {
             experts: experts::Experts::new(device, modules.for_tiles(1))?,
             floats: with_floats.then(|| floats::Floats::new(device, modules.of(Source::Floats))).transpose()?,
             attention: attention.function(device, "attention", true)?,
-            attention_rows: attention.function(device, "attention_rows", true)?,
+            attention_rows: (options.head <= HEAD_SHORT)
+                .then(|| attention.function(device, "attention_rows", true))
+                .transpose()?,
+            deltas: options.delta.then(|| delta::Deltas::new(device, modules.of(Source::Delta))).transpose()?,
             store_heads: plain(heads, "store_heads")?,
             embed: plain(rows, "embed")?,
             pick: plain(rows, "pick")?,
@@ -189,7 +196,7 @@ impl Kernels {
     fn heads_block(&self, a: &mut Arguments, call: &HeadsCall<'_>, rows: usize) -> HeadsBlock {
         let KernelsOptions { head, heads, kv_heads, .. } = self.options;
         let layer_bytes = self.options.layer_bytes();
-        assert!(call.rows.len >= rows * (heads + 2 * kv_heads) * head, "every row has its heads");
+        assert!(call.rows.len >= rows * self.options.row_heads() * head, "every row has its heads");
         assert!(call.positions.len >= rows && call.sequences.len >= rows, "every row has its slot");
         assert!((call.layer + 1) * layer_bytes <= call.block_bytes, "the layer is inside a block");
         let norm = |norm: Option<&Buffer<f32>>| norm.is_none_or(|norm| norm.len() == head);

@@ -5,6 +5,7 @@
 //! float additions; half-precision products and weights of attention round to 11 bits.
 
 mod attention;
+mod delta;
 mod expert_rows;
 mod floats;
 mod shortlist;
@@ -23,6 +24,8 @@ const MANY_ROWS: usize = 272;
 
 /// Head, heads and KV heads where they do not matter: those of the 1.5B.
 const HEADS: (usize, usize, usize) = (128, 12, 2);
+/// Long ones.
+const LONG_HEADS: (usize, usize, usize) = (256, 8, 1);
 
 /// How one case went.
 #[derive(Clone, Debug)]
@@ -56,10 +59,10 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
     let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
     let (floats, quantised) = formats();
-    let shapes = [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2)];
-    let in_8_bits = [(128, 12, 2), (64, 9, 3), (80, 4, 4)].map(|heads| (heads, true));
+    let shapes = [(128, 12, 2), (64, 14, 2), (64, 9, 3), (80, 4, 4), (128, 32, 2), LONG_HEADS, (256, 24, 4)];
+    let in_8_bits = [(128, 12, 2), (64, 9, 3), (80, 4, 4), LONG_HEADS].map(|heads| (heads, true));
     let all = shapes.map(|heads| (heads, false)).into_iter().chain(in_8_bits);
-    for (heads, kv8) in all.filter(|&(heads, _)| cases == Cases::All || heads == HEADS) {
+    for (heads, kv8) in all.filter(|&(heads, _)| cases == Cases::All || heads == HEADS || heads == LONG_HEADS) {
         let test = Test::new(device, &quantised, heads, kv8, cases)?;
         if outcomes.is_empty() {
             for &format in &quantised {
@@ -70,6 +73,7 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
             test.visits(&mut outcomes)?;
             test.picks(&mut outcomes)?;
             test.shortlists(&mut outcomes)?;
+            test.delta(&mut outcomes)?;
         }
         for &(depth, queries) in attention::depths(cases) {
             test.attention(depth, queries, &mut oracle, &mut outcomes)?;
@@ -87,6 +91,22 @@ pub fn selftest(device: &Device, cases: Cases) -> Result<Vec<Outcome>, Error> {
 pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     let mut outcomes = Vec::new();
     Test::new(device, &formats().1, HEADS, false, Cases::All)?.product_batch_of_all(&mut outcomes)?;
+    Ok(outcomes)
+}
+
+/// Only recurrent states and long heads.
+pub fn selftest_of_states(device: &Device) -> Result<Vec<Outcome>, Error> {
+    let mut outcomes = Vec::new();
+    let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
+    for kv8 in [false, true] {
+        let test = Test::new(device, &[Format::Q4_K], LONG_HEADS, kv8, Cases::Small)?;
+        if !kv8 {
+            test.delta(&mut outcomes)?;
+        }
+        for &(depth, queries) in attention::depths(Cases::Small) {
+            test.attention(depth, queries, &mut oracle, &mut outcomes)?;
+        }
+    }
     Ok(outcomes)
 }
 
@@ -133,8 +153,22 @@ impl<'a> Test<'a> {
         cases: Cases,
     ) -> Result<Test<'a>, Error> {
         let (formats, multiprocessors) = (formats.to_vec(), device.facts().multiprocessors as usize);
-        let (columns, experts, times) = (0, false, false);
-        let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
+        let (columns, experts, times, delta) = (0, false, false, true);
+        let (shared, gated) = (false, false);
+        let options = KernelsOptions {
+            formats,
+            head,
+            heads,
+            kv_heads,
+            kv8,
+            columns,
+            experts,
+            shared,
+            gated,
+            delta,
+            multiprocessors,
+            times,
+        };
         Ok(Test { device, kernels: Kernels::new(device, options.clone())?, options, cases })
     }
 

@@ -77,7 +77,22 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
         // With 32 heads it is a mixture of experts and wider than a norm is for one super-block per warp.
         let (columns, experts, formats) = (heads * 160, heads == 32, formats.to_vec());
         let (multiprocessors, times) = (132, false);
-        let options = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
+        // Long heads come with gates and with states.
+        let (long, experts) = (head == 256, experts || heads == 16);
+        let options = KernelsOptions {
+            formats,
+            head,
+            heads,
+            kv_heads,
+            kv8,
+            columns: if heads == 16 { 2048 } else { columns },
+            experts,
+            shared: long && experts,
+            gated: long,
+            delta: long,
+            multiprocessors,
+            times,
+        };
         (source, options.definitions(source, tiles), architecture)
     };
     let of = |source, formats: &[Format], tiles, shape, architecture| {
@@ -92,6 +107,9 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
         of_kv(Source::DecodePersistent, &mix, 1, shapes[0], true, "sm_90a"),
         of(Source::DecodePersistent, &mix, 1, shapes[0], "sm_90a"),
         of(Source::DecodePersistent, &[Format::Q4_1, Format::Q8_0], 1, shapes[3], "sm_90a"),
+        of(Source::DecodePersistent, &mix, 1, (256, 16, 2), "sm_90a"),
+        of(Source::DecodePersistent, &mix, 1, (256, 24, 4), "sm_90a"),
+        of_kv(Source::DecodePersistent, &mix, 1, (256, 16, 2), true, "sm_90a"),
         of(Source::GemmPacked, &all, 0, shapes[0], "sm_90a"),
         of(Source::ProductBatch, &all, 2, shapes[0], "sm_80"),
         of(Source::GemmPacked, &mix, 0, shapes[0], "sm_80"),
@@ -101,7 +119,8 @@ fn wanted() -> Vec<(Source, Vec<String>, &'static str)> {
         wanted.extend([1, 2, 3, 4].map(|tiles| of(Source::ProductBatch, &mix, tiles, shapes[0], architecture)));
         let plain = [Source::Product, Source::Floats, Source::Rows, Source::Gemm];
         wanted.extend(plain.map(|source| of(source, &all, 1, shapes[0], architecture)));
-        for shape in shapes {
+        wanted.push(of(Source::Delta, &mix, 1, (256, 16, 2), architecture));
+        for shape in shapes.into_iter().chain([(256, 16, 2), (256, 24, 4)]) {
             wanted.extend(attending.map(|source| of(source, &all, 0, shape, architecture)));
         }
     }

@@ -7,7 +7,7 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
     const Heads& s = p.heads;
     int warp = threadIdx.x / WARP;
     u32 position = span.length - 1;
-    const float* rows = s.rows + (u64)row * (s.heads + 2 * s.kv_heads) * HEAD;
+    const float* rows = s.rows + (u64)row * HEADS_OF(s) * HEAD;
     bool writes = p.store && span.end == span.length;
     if (warp < 8) {
         if (warp < GROUP) {
@@ -39,6 +39,14 @@ __device__ __forceinline__ bool is_last_of(const Attention& p, u32 row, const Sp
     __threadfence();
     return is_last;
 }
+
+#if OUTPUT_GATES
+// Two results of the heads from one on, with their gates.
+__device__ __forceinline__ float2 gated_2(const Heads& s, u32 row, u32 first_head, u32 element, float2 x) {
+    const float* gates = s.rows + (u64)row * HEADS_OF(s) * HEAD + gate_offset(s, first_head) + element;
+    return make_float2(with_gate(x.x, __ldcg(gates)), with_gate(x.y, __ldcg(gates + 1)));
+}
+#endif
 
 // The last merges what all have left: THREADS threads with a barrier of their own. A thread has all its elements in flight
 // together.
@@ -72,6 +80,9 @@ merge(const Attention& p, u32 row, const Span& span, float (*weights)[SPLITS], f
     for (int i = 0; i < EACH; i++) {
         u32 pair = own + i * THREADS;
         float2* to = (float2*)(p.output + ((u64)row * p.heads.heads + first_head) * HEAD) + pair;
+#if OUTPUT_GATES
+        if (pair < PAIRS) sums[i] = gated_2(p.heads, row, first_head, pair * 2, sums[i]);
+#endif
         if (pair < PAIRS) *to = make_float2(rounded(sums[i].x), rounded(sums[i].y));
     }
 }
@@ -94,15 +105,22 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention(const __grid_cons
     ask_values(s, table, near, span, first_of(span), loads);
     begin(p, span, row, shared);
     Running r = walk(s, table, near, span, shared, p.store, loads);
-    // What was staged is read no more; sums take its place.
-    gather(shared, r);
-    if (threadIdx.x < GROUP * HEAD / 2) {
-        u32 h = threadIdx.x / (HEAD / 2), c = threadIdx.x % (HEAD / 2) * 2;
+#pragma unroll
+    for (u32 round = 0; round < VALUE_ROUNDS; round++) {
+        // What was staged is read no more; sums take its place.
+        if (round > 0) __syncthreads();
+        gather(shared, r, round);
+        if (threadIdx.x >= GROUP * GATHERED / 2) continue;
+        u32 h = threadIdx.x / (GATHERED / 2), own = threadIdx.x % (GATHERED / 2) * 2, c = gathered_element(own, round);
         u64 head = (u64)row * s.heads + span.part * GROUP + h;
-        Gathered g = gathered(shared, h, c);
+        Gathered g = gathered(shared, h, own);
         if (span.splits == 1) {
             float* out = p.output + head * HEAD + c;
-            out[0] = rounded(g.x.x / g.total), out[1] = rounded(g.x.y / g.total);
+            float2 x = make_float2(g.x.x / g.total, g.x.y / g.total);
+#if OUTPUT_GATES
+            x = gated_2(s, row, span.part * GROUP + h, c, x);
+#endif
+            out[0] = rounded(x.x), out[1] = rounded(x.y);
         } else {
             float* own = p.partial + (head * SPLITS + span.split) * (HEAD + 2);
             own[2 + c] = g.x.x, own[3 + c] = g.x.y;

@@ -24,6 +24,10 @@
 #define ATTENTION_WARPS 16
 #define QUADS 4
 #define CHUNK_MIN (ATTENTION_WARPS * UNIT)
+// Sums are put together by so many elements of a head at a time.
+#define GATHERED (HEAD / VALUE_ROUNDS)
+// Weights of sixteen positions each: of one warp's, or of two whose units are half as long.
+#define WEIGHTS (ATTENTION_WARPS * KEY_GROUPS / 2)
 #define LEFT_OVER 2048.0f
 
 struct Attention {
@@ -45,13 +49,13 @@ struct Near {
 struct AttentionShared {
     uint4 queries[2 * KEY_PIECES][WARP];      // As the tensor cores read them.
     Element fresh[2][HEAD];                   // This row's own key and value.
-    uint4 weights[2][ATTENTION_WARPS][WARP];  // As the tensor cores read them; twice, for every other pass.
+    uint4 weights[2][WEIGHTS][WARP];  // As the tensor cores read them; twice, for every other pass.
     float peaks[2][ATTENTION_WARPS][8];       // The largest score of each warp and head.
     float4 largest[8];                        // of each head and four warps
     float4 total[8][QUADS];                   // of each head and warp
     union {
         float staged[GROUP + 2][HEAD];
-        float sums[QUADS][GROUP][HEAD];
+        float sums[QUADS][GROUP][GATHERED];
         struct {
             float weights[GROUP][SPLITS];
             float totals[GROUP][SPLITS];
@@ -115,11 +119,11 @@ __device__ __forceinline__ uint2 with_left_over(float a, float b) {
     return make_uint2(both, pack_halves((a - rounded.x) * LEFT_OVER, (b - rounded.y) * LEFT_OVER));
 }
 
-// A warp's running result of head lane / 4: of its own positions the weights' sum, and of all 64 the elements 8 (lane % 4) and
-// following of its quarter. The largest score is that of the four warps.
+// A warp's running result of head lane / 4: of its own positions the weights' sum, and of all four warps' the elements 8 (lane % 4) and
+// following of its quarter, in rounds. The largest score is that of the four warps.
 struct Running {
     float largest, total;
-    float sums[4][4];
+    float sums[VALUE_ROUNDS][4][4];
 };
 
 // Four warps wait for each other.
@@ -131,23 +135,25 @@ __device__ __forceinline__ void quad_together() {
 // eight, to halve the chain.
 __device__ __forceinline__ void score(const uint4 (*queries)[WARP], const Key (*cached)[KEY_PIECES], const Scales& scales, u32 first,
                                       u32 length, int lane, float (*scores)[2]) {
-    float c[2][2][4] = {};
+    float c[KEY_GROUPS][2][4] = {};
 #pragma unroll
     for (int j = 0; j < KEY_PIECES; j++) {
-        uint4 keys[2] = {halves_of(cached[0][j]), halves_of(cached[1][j])};
+        uint4 keys[KEY_GROUPS];
+#pragma unroll
+        for (int i = 0; i < KEY_GROUPS; i++) keys[i] = halves_of(cached[i][j]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint4 q = queries[j * 2 + half][lane];
             u32 a[4] = {q.x, q.y, q.z, q.w};
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < KEY_GROUPS; i++) {
                 u32 b[2] = {half ? keys[i].z : keys[i].x, half ? keys[i].w : keys[i].y};
                 multiply_add(c[i][half], a, b);
             }
         }
     }
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KEY_GROUPS; i++) {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             float rest = c[i][0][e + 2] + c[i][1][e + 2];
@@ -159,7 +165,10 @@ __device__ __forceinline__ void score(const uint4 (*queries)[WARP], const Key (*
 }
 
 __device__ __forceinline__ float largest_of(const float (*scores)[2]) {
-    return fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
+    float largest = fmaxf(scores[0][0], scores[0][1]);
+#pragma unroll
+    for (int i = 1; i < KEY_GROUPS; i++) largest = fmaxf(largest, fmaxf(scores[i][0], scores[i][1]));
+    return largest;
 }
 
 // The largest of a head: its scores are with four lanes that follow each other.
@@ -174,16 +183,30 @@ __device__ __forceinline__ float head_sum(float x) {
 }
 
 // Weights as the tensor cores read them: of head lane / 4, positions 8 i + 2 (lane % 4) and the next. Adds them to `total`.
-__device__ __forceinline__ uint4 weights_of(const float (*scores)[2], const Scales& scales, float largest, float& total) {
-    u32 weights[4];
+#if HEAD > 128
+typedef uint2 Weights;
+#else
+typedef uint4 Weights;
+#endif
+__device__ __forceinline__ Weights weights_of(const float (*scores)[2], const Scales& scales, float largest, float& total) {
+    u32 weights[2 * KEY_GROUPS];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KEY_GROUPS; i++) {
         float p0 = expf(scores[i][0] - largest), p1 = expf(scores[i][1] - largest);
         total += p0 + p1;
         uint2 both = with_left_over(scaled<1>(p0, scales, i, 0), scaled<1>(p1, scales, i, 1));
         weights[2 * i] = both.x, weights[2 * i + 1] = both.y;
     }
+#if HEAD > 128
+    return make_uint2(weights[0], weights[1]);
+#else
     return make_uint4(weights[0], weights[1], weights[2], weights[3]);
+#endif
+}
+
+// Where a warp's weights stand among those of all.
+__device__ __forceinline__ Weights* weights_at(uint4 (*weights)[WARP], u32 warp, u32 lane) {
+    return (Weights*)&weights[warp * KEY_GROUPS / 2][lane] + (KEY_GROUPS == 1 ? warp % 2 : 0);
 }
 
 // From scores to weights, in `shared` for the four warps. Gives the factor for what was summed before.
@@ -198,7 +221,7 @@ weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, Attent
     for (int m = 0; m < 4; m++) largest = fmaxf(largest, shared.peaks[side][warp / 4 * 4 + m][lane / 4]);
     float factor = expf(r.largest - largest);
     r.total *= factor;
-    shared.weights[side][warp][lane] = weights_of(scores, scales, largest, r.total);
+    *weights_at(shared.weights[side], warp, lane) = weights_of(scores, scales, largest, r.total);
     quad_together();
     r.largest = largest;
     return factor;
@@ -206,14 +229,17 @@ weigh(const float (*scores)[2], const Scales& scales, int lane, u32 pass, Attent
 
 __device__ __forceinline__ void scale_sums(Running& r, float factor) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
+    for (int k = 0; k < VALUE_ROUNDS; k++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) r.sums[e][i] *= factor;
+        for (int e = 0; e < 4; e++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) r.sums[k][e][i] *= factor;
+        }
     }
 }
 
 // Sixteen positions' values times their weights.
-__device__ __forceinline__ void sum_values(const Value* cached, uint4 own, Running& r) {
+__device__ __forceinline__ void sum_values(const Value* cached, uint4 own, Running& r, u32 round = 0) {
     u32 weights[4] = {own.x, own.y, own.z, own.w};
     uint2 values[4] = {halves_of(cached[0]), halves_of(cached[1]), halves_of(cached[2]), halves_of(cached[3])};
 #pragma unroll
@@ -222,14 +248,14 @@ __device__ __forceinline__ void sum_values(const Value* cached, uint4 own, Runni
         u32 pick = e % 2 ? 0x7632 : 0x5410;
         u32 b[2] = {__byte_perm(e / 2 ? values[0].y : values[0].x, e / 2 ? values[1].y : values[1].x, pick),
                     __byte_perm(e / 2 ? values[2].y : values[2].x, e / 2 ? values[3].y : values[3].x, pick)};
-        multiply_add(r.sums[e], weights, b);
+        multiply_add(r.sums[round][e], weights, b);
     }
 }
 
-// Keys and values in flight: a warp's 16 positions, and its quarter of all 64 of its four warps.
+// Keys and values in flight: a warp's own positions, and its quarter of all of its four warps.
 struct Loads {
-    Key keys[2][KEY_PIECES];
-    Value values[4][4];
+    Key keys[KEY_GROUPS][KEY_PIECES];
+    Value values[2 * KEY_GROUPS][VALUE_ROUNDS][4];
     Scales scales;
 };
 
@@ -240,7 +266,7 @@ __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const
     if (own >= span.end) return;
     const Element* base = near_by(s, table, near, span, own, 0);
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_keys<FromMemory>(base + i * 8 * HEAD, lane, loads.keys[i]);
+    for (int i = 0; i < KEY_GROUPS; i++) load_keys<FromMemory>(base + i * 8 * HEAD, lane, loads.keys[i]);
     load_scales<FromMemory>(base, lane, 0, loads.scales);
 #if KV8
     load_scales<FromMemory>(near_by(s, table, near, span, own, 1), lane, 1, loads.scales);
@@ -250,17 +276,20 @@ __device__ __forceinline__ void ask_keys(const Heads& s, const u32* table, const
 __device__ __forceinline__ void ask_values(const Heads& s, const u32* table, const Near& near, const Span& span, u32 first, Loads& loads) {
     int lane = this_thread() % WARP;
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        u32 at = first + k * UNIT;
+    for (int k = 0; k < 2 * KEY_GROUPS; k++) {
+        u32 at = first + k * 16;
         if (at >= span.end) continue;
         const Element* base = near_by(s, table, near, span, at, 1);
-        load_values<FromMemory>(base, base + 8 * HEAD, lane, loads.values[k]);
+        // The eight that follow stand behind these, or as the next unit in the same block.
+        const Element* next = (const Element*)((const u8*)base + (KEY_GROUPS == 1 ? UNIT_BYTES : 8 * HEAD * sizeof(Element)));
+#pragma unroll
+        for (u32 round = 0; round < VALUE_ROUNDS; round++) load_values<FromMemory>(base, next, lane, loads.values[k][round], round);
     }
 }
 
 // The first position of this warp's four.
 __device__ __forceinline__ u32 first_of(const Span& span) {
-    return span.start + this_thread() / 128 * 64;
+    return span.start + this_thread() / 128 * 4 * UNIT;
 }
 
 // A warp's part of the chunk. The first keys and values are in flight already.
@@ -273,10 +302,10 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
 #pragma unroll 1
     for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, pass++) {
         u32 own = first + this_thread() / WARP % 4 * UNIT, next = first + CHUNK_MIN;
-        float scores[2][2];
+        float scores[KEY_GROUPS][2];
         if (own + UNIT >= span.length) {
-            patch_keys(loads.keys[0], own, span.length - 1, fresh, lane);
-            patch_keys(loads.keys[1], own + 8, span.length - 1, fresh, lane);
+#pragma unroll
+            for (int i = 0; i < KEY_GROUPS; i++) patch_keys(loads.keys[i], own + i * 8, span.length - 1, fresh, lane);
             patch_scales(loads.scales, own, span.length - 1, own_fresh ? shared.fresh_scales : 0, lane);
         }
         score(shared.queries, loads.keys, loads.scales, own, span.length, lane, scores);
@@ -284,11 +313,15 @@ walk(const Heads& s, const u32* table, const Near& near, const Span& span, Atten
         if (next < span.end) ask_keys(s, table, near, span, next, loads);
         scale_sums(r, factor);
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            u32 at = first + k * UNIT;
+        for (int k = 0; k < 2 * KEY_GROUPS; k++) {
+            u32 at = first + k * 16;
             if (at >= span.end) continue;
-            if (at + UNIT >= span.length) patch_values(loads.values[k], at, span.length - 1, fresh, lane);
-            sum_values(loads.values[k], shared.weights[pass & 1][quad + k][lane], r);
+#pragma unroll
+            for (u32 round = 0; round < VALUE_ROUNDS; round++) {
+                Value* values = loads.values[k][round];
+                if (at + 16 >= span.length) patch_values(values, at, span.length - 1, fresh, lane, round);
+                sum_values(values, shared.weights[pass & 1][quad * KEY_GROUPS / 2 + k][lane], r, round);
+            }
         }
         if (next < span.end) ask_values(s, table, near, span, next, loads);
     }
@@ -311,8 +344,8 @@ __device__ __forceinline__ void store_query(uint4 (*queries)[WARP], const float*
 }
 
 // An element's sum with what was left over: element e of piece 2 (lane % 4) + i.
-__device__ __forceinline__ float whole(const Running& r, int e, int i) {
-    return __fmaf_rn(r.sums[e][i + 2], 1.0f / LEFT_OVER, r.sums[e][i]);
+__device__ __forceinline__ float whole(const Running& r, int e, int i, u32 round = 0) {
+    return __fmaf_rn(r.sums[round][e][i + 2], 1.0f / LEFT_OVER, r.sums[round][e][i]);
 }
 
 // Where an element of a head stands in a row of sums: pieces of four exchanged so that the lanes of a warp write to
@@ -321,23 +354,31 @@ __device__ __forceinline__ u32 sum_offset(u32 head, u32 element) {
     return (element / 4 ^ (head & 1)) * 4 + element % 4;
 }
 
-// Lays the warps' results out for `gathered`. Ends with a barrier.
-__device__ __forceinline__ void gather(AttentionShared& shared, Running& r) {
+// Lays the warps' results out for `gathered`: of every quarter of a head the elements of one round. Ends with a barrier.
+__device__ __forceinline__ void gather(AttentionShared& shared, Running& r, u32 round = 0) {
     int warp = this_thread() / WARP, lane = this_thread() % WARP, head = lane / 4, t = lane % 4;
-    r.total = head_sum(r.total);
-    // The largest is the same in all four warps; to have one of them write it would cost registers.
-    if (t == 0) ((float*)shared.total[head])[warp] = r.total, ((float*)&shared.largest[head])[warp / 4] = r.largest;
+    if (round == 0) {
+        r.total = head_sum(r.total);
+        // The largest is the same in all four warps; to have one of them write it would cost registers.
+        if (t == 0) ((float*)shared.total[head])[warp] = r.total, ((float*)&shared.largest[head])[warp / 4] = r.largest;
+    }
     if (head < GROUP) {
         float* row = shared.sums[warp / 4][head];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             // Columns 2 t and 2 t + 1 of the product are pieces of four elements.
             int piece = 2 * t + i;
-            float4* to = (float4*)(row + sum_offset(head, warp % 4 * (HEAD / 4) + piece * 4));
-            if (piece < VALUE_PIECES) *to = make_float4(whole(r, 0, i), whole(r, 1, i), whole(r, 2, i), whole(r, 3, i));
+            float4* to = (float4*)(row + sum_offset(head, warp % 4 * (GATHERED / 4) + piece * 4));
+            if (piece + round * 8 >= VALUE_PIECES) continue;
+            *to = make_float4(whole(r, 0, i, round), whole(r, 1, i, round), whole(r, 2, i, round), whole(r, 3, i, round));
         }
     }
     together();
+}
+
+// The element of a head that element c of a round is.
+__device__ __forceinline__ u32 gathered_element(u32 c, u32 round) {
+    return VALUE_ROUNDS == 1 ? c : c / (GATHERED / 4) * (HEAD / 4) + round * (GATHERED / 4) + c % (GATHERED / 4);
 }
 
 // A block's result of a head: two elements, not yet divided by the sum of the weights.

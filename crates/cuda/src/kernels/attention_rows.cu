@@ -14,6 +14,9 @@
 
 #include "attention.cuh"
 
+// Longer heads attend each by themselves.
+#if HEAD <= 128
+
 #define CREWS (ATTENTION_WARPS / 4)
 #define CREW_THREADS (4 * WARP)
 
@@ -76,7 +79,7 @@ begin_rows(const Heads& s, const Span& span, u32 first, u32 count, u32 position,
         for (u32 i = 0; i < 4; i++) {
             u32 row = begin + i * 2;
             if (head >= GROUP || row >= count) continue;
-            x[i] = load_head(heads + (u64)(first + row) * (s.heads + 2 * s.kv_heads) * HEAD);
+            x[i] = load_head(heads + (u64)(first + row) * HEADS_OF(s) * HEAD);
             turns[i] = load_turn(s, position + row);
         }
 #pragma unroll
@@ -197,7 +200,13 @@ __device__ __forceinline__ void leave(const Attention& p, u32 row, const Span& s
         if (piece + i >= VALUE_PIECES) continue;
         if (span.splits == 1) {
 #pragma unroll
-            for (int e = 0; e < 4; e++) output[c + e] = rounded(x[e] / g.total);
+            for (int e = 0; e < 4; e++) {
+                float own = x[e] / g.total;
+#if OUTPUT_GATES
+                own = with_gate(own, __ldcg(p.heads.rows + (u64)row * HEADS_OF(p.heads) * HEAD + gate_offset(p.heads, span.part * GROUP + head) + c + e));
+#endif
+                output[c + e] = rounded(own);
+            }
         } else {
             *(float2*)(partial + 2 + c) = make_float2(x[0], x[1]);
             *(float2*)(partial + 4 + c) = make_float2(x[2], x[3]);
@@ -243,3 +252,4 @@ extern "C" __global__ void __launch_bounds__(512, 1) attention_rows(const __grid
         quad_together();
     }
 }
+#endif

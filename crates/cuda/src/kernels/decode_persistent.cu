@@ -18,6 +18,9 @@
 #include "persistent_product.cuh"
 #include "persistent_experts.cuh"
 #include "persistent_attention.cuh"
+#ifdef WITH_DELTA
+#include "persistent_delta.cuh"
+#endif
 
 // Ends a persistent step without logits: the residual stream as plain floats.
 struct Plain {
@@ -32,6 +35,9 @@ union Op {
     Embed embed;
     Attention attention;
     Mixture mixture;
+#ifdef WITH_DELTA
+    DeltaPhase delta;
+#endif
     Pick pick;
     Plain plain;
     uint4 words[13];
@@ -51,6 +57,7 @@ struct Token {
     u32 partial_offset;
     u32 norm_offset;
     u32 known;             // Phases before the first whose weights depend on a choice of experts.
+    DeltaSlots slots;
 };
 MIRRORED(Token);
 
@@ -146,6 +153,11 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) decod
     __shared__ __align__(8) u64 full[DEPTH];
     __shared__ Choice choice;
     __shared__ __align__(8) u64 brought, heard;
+#ifdef WITH_DELTA
+    __shared__ float dots[32];
+#else
+    float* dots = 0;
+#endif
     u32 warp = threadIdx.x / WARP, own = threadIdx.x;
     for (u32 i = own; i < p.count * 2; i += PRODUCT_THREADS + FEEDERS) {
         copy_16(shared_address(shared) + p.stretches_offset + i * 16, (const uint4*)(p.stretches + (u64)blockIdx.x * p.count) + i);
@@ -201,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) decod
         u32 launches = mine.launches;
         i8* input = (i8*)shared + e.job.begin;
         Room room = {{input, (uint4*)(input + e.job.supers * SUPER)}, squares, (float*)(shared + p.partial_offset),
-                     {(float*)(shared + p.norm_offset), shared_address(&brought)}, shared_address(&heard)};
+                     {(float*)(shared + p.norm_offset), shared_address(&brought)}, shared_address(&heard), dots};
         if ((kind >= OP_STORE && kind <= OP_LOGITS) || (MIXED && (kind == OP_EXPERTS || kind == OP_MIX))) {
             if (MIXED && kind == OP_EXPERTS) {
                 // The row is ready since the phase before.
@@ -217,6 +229,11 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) decod
         } else if (kind == OP_ATTENTION) {
             WholeRing ring = {shared + p.ring_offset, shared_address(full)};
             token_attention(e.op.attention, e.job, cache, *(AttentionShared*)shared, ring, saved, p.count, times);
+#ifdef WITH_DELTA
+        } else if (kind == OP_DELTA) {
+            WholeRing ring = {shared + p.ring_offset, shared_address(full)};
+            token_delta(e.op.delta, e.job, cache, *(DeltaShared*)shared, ring, mine, times);
+#endif
         } else if (kind == OP_EMBED) {
             for (u32 copy = blockIdx.x; copy < COPIES; copy += gridDim.x) {
                 u32 token = p.embed.tokens[0], mark = output_mark(e.job, launches);
@@ -225,6 +242,9 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS + FEEDERS, 1) decod
 #undef WORK
             }
             find_slot(p.heads, cache);
+#ifdef WITH_DELTA
+            find_state(p.slots, cache);
+#endif
             together();
             if (this_thread() == 0) tell_slot(cache);
         } else {

@@ -44,11 +44,13 @@ struct Route {
     float* scores;         // [row][count]
     u32* arrived;          // [row], zero between kernels
     u32* chosen;           // [row][used]
-    float* shares;         // [row][used]
+    float* shares;         // [row][used + shared]
     u32 columns;
     u32 count;             // At most 256.
     u32 used;              // At most 32.
     float epsilon;
+    u32 shared;            // 1 where one more row of the router is the gate of an expert that all visit.
+    u32 padding;
 };
 MIRRORED(Route);
 
@@ -58,11 +60,12 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.y, expert = blockIdx.x * 8 + warp;
     const float* router = p.router + (u64)expert * p.columns;
     let_next_start();
-    if (expert < p.count) {
+    u32 scored = p.count + p.shared;
+    if (expert < scored) {
         for (u32 c = lane * 32; c < p.columns; c += WARP * 32) prefetch_line(router + c);
     }
     wait_for_previous();
-    if (expert < p.count) {
+    if (expert < scored) {
         const float* x = p.input + (u64)row * p.columns;
         float sum = 0.0f, squares = 0.0f;
 #pragma unroll 4
@@ -76,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
             if (lane == super % WARP) squares += square;
         }
         sum = __fmul_rn(row_scale(warp_sum(squares), p.columns, p.epsilon), sum);
-        if (lane == 0) p.scores[row * p.count + expert] = sum;
+        if (lane == 0) p.scores[row * scored + expert] = sum;
     }
     __threadfence();
     __syncthreads();
@@ -87,7 +90,8 @@ extern "C" __global__ void __launch_bounds__(SUPER) route(const __grid_constant_
     }
     __syncthreads();
     if (!is_last || warp != 0) return;
-    u32 visit = row * p.used;
-    choose_row(p.scores + row * p.count, 1, p.count, p.used, chosen, p.chosen + visit, p.shares + visit);
+    float* shares = p.shares + row * (p.used + p.shared);
+    choose_row(p.scores + row * scored, 1, p.count, p.used, chosen, p.chosen + row * p.used, shares);
+    if (p.shared && lane == 0) shares[p.used] = shared_share(__ldcg(p.scores + row * scored + p.count));
 }
 #endif

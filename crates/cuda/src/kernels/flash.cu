@@ -9,9 +9,11 @@
 #include "heads.cuh"
 
 #define ROWS_Q 64
-#define TILE 64
-#define PIECES (HEAD <= 64 ? 8 : 16)
+// Long heads leave room for fewer positions, and for queries only where those would be.
+#define TILE (HEAD > 128 ? 32 : 64)
+#define PIECES (HEAD <= 64 ? 8 : HEAD <= 128 ? 16 : 32)
 #define TILE_BYTES (TILE * PIECES * 16)
+#define QUERY_BYTES (ROWS_Q * PIECES * 16)
 #define LOG2E 1.4426950408889634f
 
 // Query rows of one sequence that follow each other.
@@ -64,7 +66,7 @@ __device__ __forceinline__ void fetch_positions(const Heads& s, const u32* table
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(const __grid_constant__ Flash p) {
+extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : HEAD <= 128 ? 3 : 2) flash(const __grid_constant__ Flash p) {
     extern __shared__ __align__(128) u8 shared[];
     u32 base = shared_address(shared);
     let_next_start();
@@ -87,10 +89,16 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
     copies_commit();
     copies_wait<0>();
     __syncthreads();
+    u32 queries = base;
+#if HEAD > 128
+    // They stay where they are.
+    base += QUERY_BYTES;
+#else
     u32 q[HEAD / 16][4];
 #pragma unroll
-    for (int k = 0; k < HEAD / 16; k++) load_matrices(q[k], base + slot(warp * 16 + lane % 16, k * 2 + lane / 16));
+    for (int k = 0; k < HEAD / 16; k++) load_matrices(q[k], queries + slot(warp * 16 + lane % 16, k * 2 + lane / 16));
     __syncthreads();
+#endif
 
     auto fetch = [&](u32 step) {
         if (step < steps) {
@@ -111,12 +119,18 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
         float scores[TILE / 8][4] = {};
 #pragma unroll
         for (int k = 0; k < HEAD / 16; k++) {
+#if HEAD > 128
+            u32 own[4];
+            load_matrices(own, queries + slot(warp * 16 + lane % 16, k * 2 + lane / 16));
+#else
+            const u32* own = q[k];
+#endif
 #pragma unroll
             for (int n = 0; n < TILE / 16; n++) {
                 u32 b[4];
                 load_matrices(b, keys + slot(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
-                multiply_add(scores[n * 2], q[k], b);
-                multiply_add(scores[n * 2 + 1], q[k], b + 2);
+                multiply_add(scores[n * 2], own, b);
+                multiply_add(scores[n * 2 + 1], own, b + 2);
             }
         }
         if ((step + 1) * TILE > t.position) {
@@ -173,7 +187,12 @@ extern "C" __global__ void __launch_bounds__(128, HEAD <= 64 ? 4 : 3) flash(cons
         u16* to = p.output + ((u64)(t.row + i) * s.heads + head) * HEAD;
 #pragma unroll
         for (int n = 0; n < HEAD / 8; n++) {
-            *(u32*)(to + n * 8 + lane % 4 * 2) = pack_halves(out[n][half * 2] / sum, out[n][half * 2 + 1] / sum);
+            float2 x = make_float2(out[n][half * 2] / sum, out[n][half * 2 + 1] / sum);
+#if OUTPUT_GATES
+            u64 gates = (u64)(t.row + i) * HEADS_OF(s) * HEAD + gate_offset(s, head) + n * 8 + lane % 4 * 2;
+            x = make_float2(with_gate(x.x, __ldcg(s.rows + gates)), with_gate(x.y, __ldcg(s.rows + gates + 1)));
+#endif
+            *(u32*)(to + n * 8 + lane % 4 * 2) = pack_halves(x.x, x.y);
         }
     }
 }

@@ -17,9 +17,8 @@ extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_const
     wait_for_previous();
     const Heads& s = p.heads;
     u32 warp = threadIdx.x / WARP, row = blockIdx.x, item = blockIdx.y * 4 + warp;
-    u32 width = s.heads + 2 * s.kv_heads;
-    if (item >= width) return;
-    const float* x = s.rows + ((u64)row * width + item) * HEAD;
+    if (item >= s.heads + 2 * s.kv_heads) return;
+    const float* x = s.rows + ((u64)row * HEADS_OF(s) + item) * HEAD;
     u32 position = s.positions[row];
     if (item < s.heads) {
         if (!p.queries) return;

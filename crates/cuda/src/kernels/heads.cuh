@@ -9,8 +9,13 @@
 
 #include "common.cuh"
 
-// Positions that stand together.
-#define UNIT 16
+// Whether every query head comes with a gate of what it attends to.
+#ifndef OUTPUT_GATES
+#define OUTPUT_GATES 0
+#endif
+
+// Positions that stand together: a warp's share, whose keys it has in registers.
+#define UNIT (HEAD > 128 ? 8 : 16)
 #if KV8
 typedef i8 Element;
 #define UNIT_BYTES (UNIT * (HEAD + 4))
@@ -20,7 +25,7 @@ typedef u16 Element;
 #endif
 
 struct Heads {
-    const float* rows;        // [row][heads + 2 kv_heads][HEAD], as the product left them
+    const float* rows;        // [row][HEADS_OF][HEAD], as the product left them: queries, keys, values, gates of the result
     const u32* positions;     // of each row
     const u32* tables;        // [sequence][table_stride]: block numbers
     const u32* sequences;     // of each row
@@ -39,6 +44,23 @@ struct Heads {
     u32 table_stride;
 };
 MIRRORED(Heads);
+
+// Heads of a row.
+#if OUTPUT_GATES
+#define HEADS_OF(p) (2 * (p).heads + 2 * (p).kv_heads)
+#else
+#define HEADS_OF(p) ((p).heads + 2 * (p).kv_heads)
+#endif
+
+// Where a query head's gate stands in a row.
+__device__ __forceinline__ u32 gate_offset(const Heads& p, u32 head) {
+    return (p.heads + 2 * p.kv_heads + head) * HEAD;
+}
+
+// A result with its gate.
+__device__ __forceinline__ float with_gate(float x, float gate) {
+    return __fmul_rn(x, __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-gate))));
+}
 
 // What the place of an element in a position's key (side 0) or value (side 1) is exchanged by. Lanes that read together read
 // 64 bytes of two keys that follow each other, or 32 bytes of every other one of eight values.

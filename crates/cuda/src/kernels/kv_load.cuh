@@ -8,6 +8,9 @@
 // A lane's pieces of eight elements of a key; pieces of four elements in a warp's quarter of a value.
 #define KEY_PIECES ((HEAD + 31) / 32)
 #define VALUE_PIECES (HEAD / 16)
+// Eight positions at a time: how often a warp's keys are, and how often eight pieces are its quarter of a value.
+#define KEY_GROUPS (UNIT / 8)
+#define VALUE_ROUNDS ((VALUE_PIECES + 7) / 8)
 
 // Of sixteen positions a lane has the keys of 8 i + lane / 4, and the values of 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 with
 // t = lane % 4.
@@ -53,10 +56,10 @@ __device__ __forceinline__ void load_keys(const Element* base, int lane, Key* ke
     }
 }
 
-// A warp's quarter of the values of sixteen positions, eight and eight.
+// A warp's quarter of the values of sixteen positions, eight and eight: pieces of one round.
 template <typename From>
-__device__ __forceinline__ void load_values(const Element* first, const Element* second, int lane, Value* values) {
-    u32 piece = lane / 4, at = (this_thread() / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
+__device__ __forceinline__ void load_values(const Element* first, const Element* second, int lane, Value* values, u32 round = 0) {
+    u32 piece = lane / 4 + round * 8, at = (this_thread() / WARP % 4 * (HEAD / 4) + piece * 4) ^ exchange(lane % 4 * 2, 1);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         values[i] = Value();
@@ -69,7 +72,7 @@ __device__ __forceinline__ void load_values(const Element* first, const Element*
 // scales there is nothing here.
 struct Scales {
 #if KV8
-    float2 keys[2], values[2];
+    float2 keys[KEY_GROUPS], values[KEY_GROUPS];
 #endif
 };
 
@@ -79,7 +82,7 @@ __device__ __forceinline__ void load_scales(const Element* base, int lane, u32 s
 #if KV8
     const float* from = (const float*)(base + UNIT * HEAD) + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 2; i++) (side ? scales.values : scales.keys)[i] = From::template read<float2>(from + i * 8);
+    for (int i = 0; i < KEY_GROUPS; i++) (side ? scales.values : scales.keys)[i] = From::template read<float2>(from + i * 8);
 #endif
 }
 
@@ -91,7 +94,7 @@ patch_scales(Scales& scales, u32 first, u32 position, const float* fresh, int la
         return at > position ? 0.0f : fresh && at == position ? fresh[side] : scale;
     };
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KEY_GROUPS; i++) {
         u32 at = first + i * 8 + lane % 4 * 2;
         scales.keys[i] = make_float2(patched(scales.keys[i].x, at, 0), patched(scales.keys[i].y, at + 1, 0));
         scales.values[i] = make_float2(patched(scales.values[i].x, at, 1), patched(scales.values[i].y, at + 1, 1));
@@ -121,8 +124,9 @@ __device__ __forceinline__ void patch_keys(Key* keys, u32 first, u32 position, c
 }
 
 // So does its value; and what is past the end of the row may be anything and becomes zero.
-__device__ __forceinline__ void patch_values(Value* values, u32 first, u32 position, const Element (*fresh)[HEAD], int lane) {
-    int piece = lane / 4;
+__device__ __forceinline__ void
+patch_values(Value* values, u32 first, u32 position, const Element (*fresh)[HEAD], int lane, u32 round = 0) {
+    int piece = lane / 4 + round * 8;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 at = first + value_offset(i, lane);

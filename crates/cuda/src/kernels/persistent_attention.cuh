@@ -48,9 +48,21 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
     together();
 }
 
+#if OUTPUT_GATES
+// A result with its gate, which came with the queries.
+__device__ __forceinline__ float gated_result(const Heads& s, u32 first_head, u32 element, u32 mark, float x) {
+    const u32* gate = (const u32*)s.rows + gate_offset(s, first_head) + element;
+    return with_gate(x, residual_norm_quant(load_relaxed(gate), gate, mark));
+}
+#else
+__device__ __forceinline__ float gated_result(const Heads&, u32, u32, u32, float x) {
+    return x;
+}
+#endif
+
 // All blocks that had a chunk of these heads merge, each a few elements, in the order of the chunks.
 __device__ __forceinline__ void
-merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, AttentionShared& shared) {
+merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, u32 input, AttentionShared& shared) {
     constexpr int EACH = (GROUP * HEAD + SPLITS + 511) / 512;
     u32 splits = span.splits, count = (GROUP * HEAD + splits - 1) / splits, first = span.split * count;
     const u64* base = (const u64*)p.partial + (u64)span.part * GROUP * SPLITS * (HEAD + 2);
@@ -89,6 +101,7 @@ merge(const Attention& p, const Span& span, u32 apart, u32 tag, u32 mark, Attent
         float sum = 0.0f;
 #pragma unroll 8
         for (u32 s = 0; s < splits; s++) sum = __fmaf_rn(shared.merge.values[s * count + i], weights[s], sum);
+        sum = gated_result(p.heads, span.part * GROUP, first + i, input, sum);
         put_copies<ATTENDED_COPIES>((u32*)p.output + span.part * GROUP * HEAD + first + i, apart, sum, mark);
     }
     together();
@@ -110,14 +123,17 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     note(times, 3);
     gather(shared, r);
     u32 launches = keep(saved.launches), mark = output_mark(job, launches), tag = launches * count + job.phase + 1;
-    u32 own = this_thread();
-    if (own < GROUP * HEAD / 2) {
-        u32 h = own / (HEAD / 2), c = own % (HEAD / 2) * 2, head = span.part * GROUP + h;
-        Gathered g = gathered(shared, h, c);
+    u32 own = this_thread(), input = OUTPUT_GATES ? input_mark(job, launches) : 0;
+#pragma unroll
+    for (u32 round = 0; round < VALUE_ROUNDS; round++) {
+        if (round > 0) together(), gather(shared, r, round);
+        if (own >= GROUP * GATHERED / 2) continue;
+        u32 h = own / (GATHERED / 2), at = own % (GATHERED / 2) * 2, c = gathered_element(at, round), head = span.part * GROUP + h;
+        Gathered g = gathered(shared, h, at);
         if (span.splits == 1) {
             u32* out = (u32*)p.output + head * HEAD + c;
-            put_copies<ATTENDED_COPIES>(out, job.apart, g.x.x / g.total, mark);
-            put_copies<ATTENDED_COPIES>(out + 1, job.apart, g.x.y / g.total, mark);
+            put_copies<ATTENDED_COPIES>(out, job.apart, gated_result(p.heads, head, c, input, g.x.x / g.total), mark);
+            put_copies<ATTENDED_COPIES>(out + 1, job.apart, gated_result(p.heads, head, c + 1, input, g.x.y / g.total), mark);
         } else {
             u64* to = (u64*)p.partial + ((u64)head * SPLITS + span.split) * (HEAD + 2);
             put_tagged(to + 2 + c, g.x.x, tag), put_tagged(to + 3 + c, g.x.y, tag);
@@ -129,5 +145,5 @@ __device__ __forceinline__ void token_attention(const Attention& p, const Job& j
     // What follows writes no further than where the queries were, and nobody reads those any more; merging writes over sums.
     if (span.splits == 1) return;
     together();
-    merge(p, span, job.apart, tag, mark, shared);
+    merge(p, span, job.apart, tag, mark, input, shared);
 }

@@ -22,8 +22,15 @@ struct Mixture {
     u32 used;              // At most 32.
     u32 known;             // Phases before the next choice, or all.
     u32 down_supers;
+    const u8* down;        // Of the first expert,
+    const u8* down_shared; // and of the one that every token visits: the last of its list, with the last score.
 };
 MIRRORED(Mixture);
+
+// Experts that are visited without being chosen: one or none.
+#ifndef SHARED_EXPERT
+#define SHARED_EXPERT 0
+#endif
 
 #define SCORES_MAX 4
 
@@ -40,7 +47,7 @@ struct Choice {
 // What this block's first score needs comes near.
 __device__ __forceinline__ void foresee_router(const Mixture& p, u32 columns) {
     const float* row = p.router + (u64)blockIdx.x * columns;
-    if (blockIdx.x >= p.count) return;
+    if (blockIdx.x >= p.count + SHARED_EXPERT) return;
     foresee(row, columns * 4);
 }
 
@@ -52,7 +59,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     u32 at = warp * SUPER + lane * 8;
     float v[8] = {}, w[8], r[8];
     // What a score needs is far away: it is asked for before the row is there.
-    load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count ? at : columns, columns, r);
+    load_8(p.router + (u64)blockIdx.x * columns, blockIdx.x < p.count + SHARED_EXPERT ? at : columns, columns, r);
     note(times, 1);
     take_norm(room.norm, job, w);
     if (at < columns) wait_ready_8<0>(poll_8(job.input + at), job.input + at, mark, v);
@@ -62,7 +69,7 @@ token_route(const Job& job, const Mixture& p, const Room& room, float* scores, u
     if (lane == 0) room.squares[warp] = square;
     u32 each = 0;
 #pragma unroll 1
-    for (u32 expert = blockIdx.x; expert < p.count; expert += gridDim.x, each++) {
+    for (u32 expert = blockIdx.x; expert < p.count + SHARED_EXPERT; expert += gridDim.x, each++) {
         if (each > 0) load_8(p.router + (u64)expert * columns, at, columns, r);
         float score = super_score(v, w, r);
         if (lane == 0) scores[each * PRODUCT_WARPS + warp] = score;
@@ -89,10 +96,17 @@ choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch
     const u64* own = p.scores + lane;
     u32 before[EACH];
     bool stale;
+#if SHARED_EXPERT
+    u64 last;
+#endif
     note(times, 1);
     do {
         u64 seen[EACH];
         stale = false;
+#if SHARED_EXPERT
+        last = load_relaxed(p.scores + p.count);
+        stale |= !is_from(last, tag);
+#endif
 #pragma unroll
         for (int i = 0; i < EACH; i++) seen[i] = lane + i * WARP < count ? load_relaxed(own + i * WARP) : (u64)tag << 32;
 #pragma unroll
@@ -112,11 +126,18 @@ choose_tagged(const Job& job, const Mixture& p, Choice& choice, Stretch* stretch
             stretch[0].weights += skipped, stretch[0].second += skipped;
         }
     }
-    if (lane == 0) choice.used = used, choice.down.supers = p.down_supers, stretch[1].second = (const u8*)&choice.down;
+#if SHARED_EXPERT
+    if (lane == used) choice.down.starts[lane] = stretch[1].weights + (p.down_shared - p.down);
+#endif
+    if (lane == 0) choice.used = used + SHARED_EXPERT, choice.down.supers = p.down_supers, stretch[1].second = (const u8*)&choice.down;
     __syncwarp();
     if (lane == 0) store_release_shared(shared_address(&choice.known), p.known);
     // Nobody needs the shares before the end of the next phase.
-    choice.shares[lane] = share_of(score_of(choice.list[lane].y), lane < used);
+    float share = share_of(score_of(choice.list[lane].y), lane < used);
+#if SHARED_EXPERT
+    if (lane == used) share = shared_share(tagged_value(last));
+#endif
+    choice.shares[lane] = share;
 }
 
 // The first warp chooses for this block. The others meet it in the product that follows, which waits for its weights.

@@ -58,18 +58,30 @@ __device__ __forceinline__ void take_norm(const Norm& norm, const Job& job, floa
     w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
 }
 
-// Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32. Ends with a
+// Normalises and quantises a row of at most 16 super-blocks, one for each warp. `squares` has room for 32, and so has `dots`. Ends with a
 // barrier.
-__device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x, float* squares, const Norm& norm, u64* times) {
+__device__ __forceinline__ void
+prepare_normed(const Job& job, u32 mark, Input x, float* squares, float* dots, const Norm& norm, u64* times) {
     u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
+#ifdef WITH_DELTA
+    float r[8];
+    if (job.dots) load_8(job.dots, at, columns, r);
+#endif
     note(times, 1);
     if (at < columns) wait_ready_8<0>(poll_8(own), own, mark, v);
     __syncwarp();
     note(times, 2);
     float square = super_square(v);
     if (lane == 0) squares[warp] = square;
+#ifdef WITH_DELTA
+    if (job.dots) {
+        take_norm(norm, job, w);
+        float dot = super_score(v, w, r);
+        if (lane == 0) dots[warp] = dot;
+    }
+#endif
     together();
     float total = sum_squares(squares);
     take_norm(norm, job, w);
@@ -80,7 +92,7 @@ __device__ __forceinline__ void prepare_normed(const Job& job, u32 mark, Input x
 
 // The same for a wider row, which is read twice.
 #ifdef WIDE_NORM
-__device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares) {
+__device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares, float* dots) {
     u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns;
     float scale = 0.0f;
 #pragma unroll 1
@@ -98,6 +110,14 @@ __device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, In
         if (item < 32) {
             float square = super_square(v);
             if (lane == 0) squares[super] = square;
+#ifdef WITH_DELTA
+            if (job.dots && super < job.supers) {
+                float r[8];
+                load_8(job.norm, at, columns, w), load_8(job.dots, at, columns, r);
+                float dot = super_score(v, w, r);
+                if (lane == 0) dots[super] = dot;
+            }
+#endif
         } else if (super < job.supers) {
             load_8(job.norm, at, columns, w);
             normalise_8(v, scale, w);

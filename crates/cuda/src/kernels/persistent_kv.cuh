@@ -1,7 +1,7 @@
 // Keys and values of earlier positions, which come through the ring like weights: they are known before the step begins, so
 // they are in flight while the queries are computed, and the memory is never without something to do.
 //
-// A warp has the keys of sixteen positions, then their values. Its keys it reads alone; the values of four warps are read by all
+// A warp has the keys of sixteen positions (eight where heads are long), then their values. Its keys it reads alone; the values of four warps are read by all
 // four, each a quarter of the elements (`attention.cuh`), so they are let go together.
 
 #include "attention.cuh"
@@ -20,8 +20,24 @@ struct Cache {
     u64 block_bytes;
     u32 side_bytes;        // From the keys of a head to its values.
     u64 swizzled;            // A barrier: all this is known.
+#ifdef WITH_DELTA
+    u64 state_offset;      // Of this sequence's states, from a layer's first.
+    u32 state_heads;
+    u32 slot;
+    u32 position;
+#endif
     Near near;
 };
+
+// Where recurrent states are: `delta.cuh`.
+struct DeltaRun;
+struct DeltaSlots {
+    const DeltaRun* runs;
+    u64 slot_bytes;
+    u32 heads;
+    u32 padding;
+};
+MIRRORED(DeltaSlots);
 
 // Needs what the step before wrote; called by all.
 __device__ __forceinline__ void find_slot(const Heads& s, Cache& cache) {
@@ -91,14 +107,14 @@ __device__ __forceinline__ void let_go(Saved& saved) {
 
 // A warp's keys in registers, and the scales of its positions, those of values too where they have come.
 struct Taken {
-    Key keys[2][KEY_PIECES];
+    Key keys[KEY_GROUPS][KEY_PIECES];
     Scales scales;
 };
 
 __device__ __forceinline__ void take_keys(const WholeRing& ring, Saved& saved, u32 slot, Taken& taken) {
     const Element* rows = kv_stage(ring, this_thread() / WARP, slot);
 #pragma unroll
-    for (int i = 0; i < 2; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
+    for (int i = 0; i < KEY_GROUPS; i++) load_keys<FromShared>(rows + i * 8 * HEAD, this_thread() % WARP, taken.keys[i]);
     load_scales<FromShared>(rows, this_thread() % WARP, 0, taken.scales);
     let_go(saved);
 }
@@ -161,29 +177,37 @@ walk_kv(const Span& span, AttentionShared& shared, const WholeRing& ring, Saved*
 #pragma unroll 1
     for (u32 first = first_of(span); first < span.end; first += CHUNK_MIN, skipped += 2 * KEPT_SLOTS) {
         u32 own = first + warp % 4 * UNIT, pass = skipped / (2 * KEPT_SLOTS);
-        float scores[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
+        float scores[KEY_GROUPS][2];
+#pragma unroll
+        for (int i = 0; i < KEY_GROUPS; i++) scores[i][0] = scores[i][1] = -INFINITY;
         if (own < span.end) {
             if (skipped) take_keys(ring, all[warp], all[warp].taken + skipped, taken);
 #if KV8
             load_scales<FromShared>(kv_stage(ring, warp, all[warp].taken + skipped + KEPT_SLOTS), lane, 1, taken.scales);
 #endif
             if (own + UNIT >= span.length) {
-                patch_keys(taken.keys[0], own, span.length - 1, shared.fresh, lane);
-                patch_keys(taken.keys[1], own + 8, span.length - 1, shared.fresh, lane);
+#pragma unroll
+                for (int i = 0; i < KEY_GROUPS; i++) patch_keys(taken.keys[i], own + i * 8, span.length - 1, shared.fresh, lane);
                 patch_scales(taken.scales, own, span.length - 1, shared.fresh_scales, lane);
             }
             score(shared.queries, taken.keys, taken.scales, own, span.length, lane, scores);
         }
         scale_sums(r, weigh(scores, taken.scales, lane, pass, shared, r));
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            u32 at = first + k * UNIT, begin = all[quad + k].taken + skipped + KEPT_SLOTS;
+        for (int k = 0; k < 2 * KEY_GROUPS; k++) {
+            u32 at = first + k * 16, other = quad + k * 16 / UNIT, begin = all[other].taken + skipped + KEPT_SLOTS;
             if (at >= span.end) break;
-            Value values[4];
-            const Element* rows = skipped ? kv_stage(ring, quad + k, begin) : kv_at(ring, quad + k, begin);
-            load_values<FromShared>(rows, rows + 8 * HEAD, lane, values);
-            if (skipped && at + UNIT >= span.length) patch_values(values, at, span.length - 1, shared.fresh, lane);
-            sum_values(values, shared.weights[pass & 1][quad + k][lane], r);
+            const Element* rows = skipped ? kv_stage(ring, other, begin) : kv_at(ring, other, begin);
+            const Element* next = KEY_GROUPS == 1 ? kv_at(ring, other + 1, begin) : rows + 8 * HEAD;
+#pragma unroll
+            for (u32 round = 0; round < VALUE_ROUNDS; round++) {
+                Value values[4];
+                load_values<FromShared>(rows, next, lane, values, round);
+                if ((KEY_GROUPS == 1 || skipped) && at + 16 >= span.length) {
+                    patch_values(values, at, span.length - 1, skipped ? shared.fresh : 0, lane, round);
+                }
+                sum_values(values, shared.weights[pass & 1][quad * KEY_GROUPS / 2 + k][lane], r, round);
+            }
         }
         if (span.start + (pass + 1) * CHUNK_MIN >= span.end) break;
         quad_together();

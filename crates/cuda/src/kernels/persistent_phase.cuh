@@ -13,6 +13,7 @@
 #define OP_ROUTE 8
 #define OP_EXPERTS 9
 #define OP_MIX 10
+#define OP_DELTA 11
 
 // What a phase is for one block; the host writes these. Inputs and outputs are vectors with ready bits (`ready_bits.cuh`): a mark is
 // counted within a launch, and `step` is how many times a launch writes that vector.
@@ -44,7 +45,7 @@ struct Job {
     u32 stages;            // In which its weights come.
     u32 begin;             // Where its input stands in shared memory,
     u32 coming;            // and how many bytes of it the other block of the cluster sends.
-    u32 padding[2];
+    const float* dots;     // A row of floats that the normalised input is multiplied with too; its result is output `slot`.
 };
 MIRRORED(Job);
 

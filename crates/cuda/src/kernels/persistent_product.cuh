@@ -152,7 +152,20 @@ struct Room {
     float* partial;
     Norm norm;
     u32 heard;             // A barrier: what the other block of the cluster sends has come.
+    float* dots;           // Sums of super-blocks of the row times `Job::dots`.
 };
+
+#ifdef WITH_DELTA
+// One warp adds up and hands on what the row times `Job::dots` is.
+__device__ __forceinline__ void finish_dots(const Job& job, const Room& room, u32 mark) {
+    u32 lane = own_lane();
+    float squares = warp_sum(lane < job.supers ? room.squares[lane] : 0.0f), sum = 0.0f;
+    for (u32 s = 0; s < job.supers; s++) sum += room.dots[s];
+    float value = __fmul_rn(row_scale(squares, job.columns, job.epsilon), sum);
+    if (lane == 0) put_copies<COPIES>(job.output + job.slot, job.apart, value, mark);
+    __syncwarp();
+}
+#endif
 
 // What the end of a product needs: where, which is worked out early, and what is read again when its sums are done, since
 // registers are scarce meanwhile. Four lanes have a row, or one where it has one sum.
@@ -261,9 +274,12 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else if (PAIRS && job.coming) prepare_plain<0, true>(job, input, room.x, room.heard, times);
     else if (!job.norm) prepare_plain<0, false>(job, input, room.x, 0, times);
 #ifdef WIDE_NORM
-    else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares);
+    else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares, room.dots);
 #endif
-    else prepare_normed(job, input, room.x, room.squares, room.norm, times);
+    else prepare_normed(job, input, room.x, room.squares, room.dots, room.norm, times);
+#ifdef WITH_DELTA
+    if (job.dots && this_thread() / WARP == PRODUCT_WARPS - 1) finish_dots(job, room, output_mark(job, launches));
+#endif
     note(times, 3);
 #define WORK(F) \
     if (whole) stream_whole<F>(strip, end, stretch, lane, room.x, room.partial, ring); \

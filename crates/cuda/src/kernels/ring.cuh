@@ -37,7 +37,8 @@ struct Stretch {
 };
 MIRRORED(Stretch);
 
-// Attention has two sides instead of parts: keys and values of a layer, from `weights` on in every block of the cache.
+// Attention has two sides instead of parts: keys and values of a layer, from `weights` on in every block of the cache. A recurrent state
+// is from there on in its slot, and has a chunk.
 __device__ __forceinline__ bool is_cache(const Stretch& s) {
     return s.tiles && !s.supers;
 }
@@ -167,6 +168,8 @@ __device__ __forceinline__ void feed_whole(Feeder& f, const Stretch& s) {
 // In `persistent_kv.cuh`: keys and values of a layer.
 struct Cache;
 __device__ __forceinline__ void feed_kv(Feeder& f, const Stretch& s, const Cache& cache);
+// In `persistent_delta.cuh`: the state of a layer.
+__device__ __forceinline__ void feed_state(Feeder& f, const Stretch& s, const Cache& cache);
 
 // One warp, through all phases. `known` says of how many it is known what they read. The first reads nothing.
 __device__ __forceinline__ void feed(Feeder f, const Stretch* stretches, u32 count, u32 known, const Cache& cache) {
@@ -175,6 +178,12 @@ __device__ __forceinline__ void feed(Feeder f, const Stretch* stretches, u32 cou
         while (MIXED && phase >= load_acquire_shared(known)) __nanosleep(FEEDER_PAUSE);
         __syncwarp();
         const Stretch& s = stretches[phase];
+#ifdef WITH_DELTA
+        if (is_cache(s) && s.chunk) {
+            feed_state(f, s, cache);
+            continue;
+        }
+#endif
         if (is_cache(s)) feed_kv(f, s, cache);
         else if (s.rounds + s.rest) feed_parts(f, s);
         else if (s.tiles) feed_whole(f, s);

@@ -98,6 +98,11 @@ __device__ __forceinline__ float share_of(float score, bool exists) {
     return here / warp_sum(here);
 }
 
+// The share of an expert that every row visits, by the score of its own gate.
+__device__ __forceinline__ float shared_share(float score) {
+    return __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-score)));
+}
+
 // One warp chooses a row's experts by its scores, which may stand in parts, and gives each its share. `list` is the warp's own.
 __device__ __forceinline__ void
 choose_row(const float* scores, u32 parts, u32 count, u32 used, uint2* list, u32* chosen, float* shares) {

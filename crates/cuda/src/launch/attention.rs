@@ -1,6 +1,6 @@
 //! Launching attention of single rows, each with blocks of its own or several to a block.
 
-use super::options::CHUNK_MIN;
+use super::options::HEAD_SHORT;
 use super::{Kernels, KernelsOptions, SPLITS};
 use crate::arguments::*;
 use crate::blocks::*;
@@ -14,8 +14,8 @@ impl KernelsOptions {
     /// and value, weights, statistics, and the sums of four warps together.
     pub(super) fn attention_bytes(&self) -> usize {
         let (group, head) = (self.group(), self.head);
-        let weights = 2 * 16 * (512 + 32);
-        let sums = 4 * group * head * 4;
+        let weights = 2 * 16 * (512 / if head > HEAD_SHORT { 2 } else { 1 } + 32);
+        let sums = 4 * group * head.min(HEAD_SHORT) * 4;
         let merge = (2 * group * SPLITS + group * head + SPLITS) * 4;
         self.queries_bytes() + 4 * head + weights + 1536 + 64 + sums.max(merge).max((group + 2) * head * 4) + 32 + 512
     }
@@ -29,7 +29,7 @@ impl KernelsOptions {
     /// and values of a part, and weights and statistics of the rows that are worked on.
     pub(super) fn rows_bytes(&self) -> usize {
         let position = if self.kv8 { self.head + 4 } else { self.head * 2 };
-        2 * CHUNK_MIN * position + CREWS * (16 * 512 + 256 + 16)
+        2 * self.chunk_min() * position + CREWS * (16 * 512 + 256 + 16)
     }
 }
 
@@ -63,7 +63,9 @@ impl Kernels {
         }
         assert!(!call.store && together <= self.together_max(call.length_max), "rows that can share a block");
         let bytes = self.options.rows_bytes() + together * self.options.queries_bytes();
-        self.launch(&self.attention_rows, grid, 512, bytes, a, &params)
+        let kernel = self.attention_rows.as_ref();
+        let kernel = kernel.ok_or_else(|| Error::Unsupported("rows of long heads that share a block".to_owned()))?;
+        self.launch(kernel, grid, 512, bytes, a, &params)
     }
 
     /// How many rows that follow each other in one sequence should share a block of [`Kernels::attention`]: as few as need no more
@@ -79,11 +81,12 @@ impl Kernels {
     pub(crate) fn together_max(&self, length_max: usize) -> usize {
         let left = self.device.facts().shared_bytes.saturating_sub(self.options.rows_bytes());
         let most = left / self.options.queries_bytes() / CREWS * CREWS;
-        if length_max > CHUNK_MIN * self.options.splits() { 1 } else { most.max(1) }
+        let alone = self.options.head > HEAD_SHORT || length_max > self.options.chunk_min() * self.options.splits();
+        if alone { 1 } else { most.max(1) }
     }
 
     /// Parts of the longest row. Blocks without positions would end at once, but starting them takes time.
     fn splits_for(&self, length_max: usize) -> usize {
-        length_max.div_ceil(CHUNK_MIN).clamp(1, self.options.splits())
+        length_max.div_ceil(self.options.chunk_min()).clamp(1, self.options.splits())
     }
 }

@@ -41,14 +41,15 @@ impl Kernels {
     /// Which experts rows visit.
     pub fn route(&self, call: &RouteCall<'_>) -> Result<(), Error> {
         let RouteCall { rows, count, used, .. } = *call;
-        let columns = call.router.len() / count;
+        let shared = usize::from(call.shared);
+        let columns = call.router.len() / (count + shared);
         assert!(self.has_experts(count, used) && columns.is_multiple_of(8), "experts were checked");
         assert_eq!(call.norm.0.len(), columns, "the norm is as long as a row");
         room(call.input, rows * columns, "input rows");
-        room(call.scores, rows * count, "scores");
+        room(call.scores, rows * (count + shared), "scores");
         room(call.arrived, rows, "counters");
         room(call.chosen, rows * used, "chosen experts");
-        room(call.shares, rows * used, "shares");
+        room(call.shares, rows * (used + shared), "shares");
         let mut a = Arguments::default();
         let params = RouteBlock {
             input: a.at(call.input),
@@ -62,8 +63,10 @@ impl Kernels {
             count: count as u32,
             used: used as u32,
             epsilon: call.norm.1,
+            shared: shared as u32,
+            padding: 0,
         };
-        let grid = (count.div_ceil(8) as u32, rows as u32, 1);
+        let grid = ((count + shared).div_ceil(8) as u32, rows as u32, 1);
         self.launch(&self.experts.route, grid, 256, 0, a, &params)
     }
 

@@ -80,7 +80,7 @@ pub(super) struct JobBlock {
     pub stages: u32,
     pub begin: u32,
     pub coming: u32,
-    pub padding: [u32; 2],
+    pub dots: u64,
 }
 
 /// `Stretch` in `kernels/ring.cuh`.

@@ -39,6 +39,8 @@ pub(super) struct Mixture {
     down: u64,
     gate_format: Format,
     down_format: Format,
+    /// One more that is visited without being chosen: its gate and up.
+    shared: Option<[u64; 2]>,
 }
 
 /// Twins of the vectors a phase reads and writes.
@@ -52,7 +54,8 @@ impl Kernels {
     /// Whether a step of one row of a model with so many layers, each with a mixture of this shape, can be a persistent step. Every
     /// block must read the residual stream in every layer, see `kernels/ready_bits.cuh`.
     pub fn has_mixtures(&self, layers: usize, columns: usize, width: usize, count: usize, used: usize) -> bool {
-        let KernelsOptions { head, heads, kv_heads, .. } = self.options;
+        let KernelsOptions { head, heads, kv_heads, shared, .. } = self.options;
+        let used = used + usize::from(shared);
         let blocks = self.device.facts().multiprocessors as usize;
         let whole = columns.is_multiple_of(pack::CHUNK_COLUMNS) && width.is_multiple_of(pack::CHUNK_COLUMNS);
         // Blocks that are spared rows of q, k and v have an expert's score.
@@ -63,7 +66,7 @@ impl Kernels {
             input + partial + 256 <= persistent::WORK_BYTES_MIN && 6 * layers + 3 <= persistent::PHASES_MAX
         };
         let decode =
-            self.has_experts(count, used) && used <= blocks && count <= SCORES_MAX * blocks && columns <= COLUMNS_MAX;
+            self.has_experts(count, used.min(count)) && used <= blocks && count <= SCORES_MAX * blocks && columns <= COLUMNS_MAX;
         self.persistent.is_some() && whole && decode && reads && fits()
     }
 
@@ -76,11 +79,15 @@ impl Kernels {
         assert_eq!((gate.rows, down.rows), (count * width, count * columns), "the matrices of all experts");
         assert_eq!(
             (call.norm.0.len(), call.router.len()),
-            (columns, count * columns),
+            (columns, (count + usize::from(call.shared.is_some())) * columns),
             "a norm and a router of this width"
         );
         room(call.x, columns, "the residual");
-        room(call.gated, used * width, "gated rows");
+        room(call.gated, (used + usize::from(call.shared.is_some())) * width, "gated rows");
+        if let Some(shared) = call.shared {
+            assert_eq!(self.options.shared, true, "kernels were compiled for a shared expert");
+            assert!(same_as_others(call, shared), "a shared expert is like the others");
+        }
         let blocks = self.device.facts().multiprocessors;
         let mut a = Arguments::default();
         let mixture = Mixture {
@@ -96,6 +103,7 @@ impl Kernels {
             down: a.at(down.bytes.all()),
             gate_format: gate.format,
             down_format: down.format,
+            shared: call.shared.map(|[gate, up, _]| [gate, up].map(|matrix| a.at(matrix.bytes.all()))),
         };
         let bytes = |matrix: &Matrix| u32::try_from(matrix.bytes() / count).map_err(|_| too_large());
         let params = MixtureBlock {
@@ -107,6 +115,8 @@ impl Kernels {
             used: used as u32,
             known: 0,
             down_supers: pack::supers(width) as u32,
+            down: mixture.down,
+            down_shared: call.shared.map_or(0, |[_, _, down]| a.at(down.bytes.all())),
         };
         let plain = [a.at(call.x), a.at(call.gated)];
         Ok((mixture, params, plain, a))
@@ -117,7 +127,8 @@ impl Recorder<'_> {
     /// The three phases of a mixture: norm and scores; the choice, gate and up; down and the residual.
     pub(super) fn add_mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error> {
         let (mixture, mut params, [mut x, mut gated], arguments) = self.kernels.mixture_block(call)?;
-        let Mixture { used, columns, width, .. } = mixture;
+        let Mixture { columns, width, .. } = mixture;
+        let used = mixture.visits();
         let (input_bytes, partial_bytes) = shared_bytes(mixture.blocks, columns, width, used);
         self.input_bytes = self.input_bytes.max(input_bytes);
         self.partial_bytes = self.partial_bytes.max(partial_bytes);
@@ -138,11 +149,16 @@ impl Recorder<'_> {
 }
 
 impl Mixture {
+    /// Experts a row visits, chosen or not.
+    fn visits(&self) -> u32 {
+        self.used + u32::from(self.shared.is_some())
+    }
+
     /// The place among the chosen that a block works for, and its tiles of that expert's gate.
     fn gate_share(&self, block: u32) -> (u32, Tiles) {
-        let each = self.blocks / self.used;
+        let each = self.blocks / self.visits();
         let (slot, own) = (block / each, block % each);
-        let blocks = if slot < self.used { each } else { 0 };
+        let blocks = if slot < self.visits() { each } else { 0 };
         (slot, share(self.width / pack::TILE_ROWS as u32, own, blocks))
     }
 
@@ -161,7 +177,7 @@ impl Mixture {
         let (rows, each) = (pack::TILE_ROWS as u32, self.width / pack::CHUNK_COLUMNS as u32);
         let (none, ring) = (StretchBlock::default(), Ring::new(true));
         if job.kind == ROUTE {
-            job.tiles = u32::from(block < self.count || gate.count > 0);
+            job.tiles = u32::from(block < self.count + self.visits() - self.used || gate.count > 0);
             job.wide = is_wide(self.gate_format);
             // What a block does not use is not brought to it.
             job.norm = if job.tiles > 0 { self.norm } else { 0 };
@@ -177,9 +193,10 @@ impl Mixture {
             if gate.count == 0 {
                 return (job, none);
             }
+            let [first, second] = self.shared.filter(|_| slot == self.used).unwrap_or([self.gate, self.up]);
             let mut stretch = StretchBlock {
-                weights: self.gate + skipped,
-                second: self.up + skipped,
+                weights: first + skipped,
+                second: second + skipped,
                 tiles: 2 * gate.count as u16,
                 matrix_tiles: gate.count as u16,
                 ..none
@@ -188,7 +205,7 @@ impl Mixture {
             return (JobBlock { stages: stretch.stages(ring), ..job }, stretch);
         }
         (job.tiles, job.rows, job.first_row) = (down.count, down.count * rows, down.first * rows);
-        (job.columns, job.supers, job.slices) = (self.used * self.width, self.used * each, each);
+        (job.columns, job.supers, job.slices) = (self.visits() * self.width, self.visits() * each, each);
         job = JobBlock { format: self.down_format.file_id(), wide: is_wide(self.down_format), ..job };
         let (chunk, each) = (pack::chunk_bytes(self.down_format), each as usize);
         // The downs beside each other are one matrix whose columns stand apart; a part is inside one of them.
@@ -198,9 +215,17 @@ impl Mixture {
         }
         let weights = self.down + (down.first as usize * each * chunk) as u64;
         let mut stretch = StretchBlock { weights, tiles: down.count as u16, matrix_tiles: 0, ..none };
-        stretch.deal(self.used as usize * each, Some(width), chunk);
+        stretch.deal(self.visits() as usize * each, Some(width), chunk);
         (JobBlock { stages: stretch.stages(ring), ..job }, stretch)
     }
+}
+
+/// Whether a shared expert has the shapes and formats of those that are chosen.
+fn same_as_others(call: &MixtureCall<'_>, shared: [&Matrix; 3]) -> bool {
+    let others = [call.gate, call.up, call.down].into_iter().zip(shared);
+    others.into_iter().all(|(other, own)| {
+        (other.format, other.columns, other.rows) == (own.format, own.columns, own.rows * call.count)
+    })
 }
 
 fn too_large() -> Error {
@@ -233,7 +258,8 @@ mod tests {
         let (gate, up, down) = (1 << 20, 1 << 30, 1 << 40);
         let (gate_format, down_format) = (Format::Q4_K, Format::Q6_K);
         let (blocks, epsilon, norm) = (132, 1e-6, 0);
-        Mixture { blocks, count, used, columns, width, epsilon, norm, gate, up, down, gate_format, down_format }
+        let shared = None;
+        Mixture { blocks, count, used, columns, width, epsilon, norm, gate, up, down, gate_format, down_format, shared }
     }
 
     fn parts_of(shape: (u32, u32, u32, u32), kind: u32) -> Vec<(JobBlock, StretchBlock)> {

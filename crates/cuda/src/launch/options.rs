@@ -9,10 +9,10 @@ use kernels::Format;
 
 /// Most parts the positions of a row are cut into by [`super::Kernels::attention`].
 pub const SPLITS: usize = 72;
-/// Fewest positions of such a part, as `CHUNK_MIN` in `attention.cuh`.
-pub(super) const CHUNK_MIN: usize = 256;
 /// Longest head.
-pub(super) const HEAD_MAX: usize = 128;
+pub(super) const HEAD_MAX: usize = 256;
+/// Longest head of which a warp has sixteen positions, and of which rows share a block; it has eight of longer ones.
+pub(super) const HEAD_SHORT: usize = 128;
 /// Most query heads in a block of attention: half of the rows of a tensor core's product.
 pub(super) const GROUP_MAX: usize = 8;
 
@@ -33,6 +33,12 @@ pub struct KernelsOptions {
     pub columns: usize,
     /// Whether there are mixtures of experts.
     pub experts: bool,
+    /// Whether every token visits one more.
+    pub shared: bool,
+    /// Whether query heads come with gates.
+    pub gated: bool,
+    /// Whether there are Gated DeltaNet layers.
+    pub delta: bool,
     /// Multiprocessors of the card: attention of one row is cut into at most so many pieces.
     pub multiprocessors: usize,
     /// Whether a [`super::PersistentStep`] notes when its phases begin and end.
@@ -44,6 +50,16 @@ impl KernelsOptions {
     pub(super) fn group(&self) -> usize {
         let share = self.heads / self.kv_heads;
         (1..=GROUP_MAX).rev().find(|&group| share.is_multiple_of(group)).unwrap_or(1)
+    }
+
+    /// Fewest positions of a part of a row, as `CHUNK_MIN` in `attention.cuh`.
+    pub(super) fn chunk_min(&self) -> usize {
+        if self.head > HEAD_SHORT { 128 } else { 256 }
+    }
+
+    /// Heads of a row: queries, keys, values and gates.
+    pub fn row_heads(&self) -> usize {
+        self.heads * if self.gated { 2 } else { 1 } + 2 * self.kv_heads
     }
 
     /// Bytes of a layer in a block of the cache.
@@ -94,8 +110,10 @@ impl KernelsOptions {
         let (head, held) = (format!("HEAD={}", self.head), format!("KV8={}", u32::from(self.kv8)));
         let (group, bytes) = (self.group(), self.attention_bytes());
         let splits = format!("SPLITS={}", self.splits());
+        let gated = self.gated.then(|| "OUTPUT_GATES=1".to_owned());
         let attention =
             [head.clone(), held.clone(), format!("GROUP={group}"), splits, format!("ATTENTION_BYTES={bytes}")];
+        let attention = attention.into_iter().chain(gated.clone());
         match source {
             Source::Product => {
                 formats.extend(["ROWS=1".to_owned(), format!("DEPTH={}", products::DEPTH)]);
@@ -111,9 +129,10 @@ impl KernelsOptions {
             Source::Attention => {
                 let rows = format!("ROWS_BYTES={}", self.rows_bytes());
                 let queries = format!("QUERIES_BYTES={}", self.queries_bytes());
-                attention.into_iter().chain([rows, queries]).collect()
+                attention.chain([rows, queries]).collect()
             }
-            Source::Heads | Source::Flash => vec![head, held],
+            Source::Heads | Source::Flash => [head, held].into_iter().chain(gated).collect(),
+            Source::Delta => vec!["ROWS=1".to_owned()],
             Source::DecodePersistent => {
                 formats.extend(["ROWS=1".to_owned(), format!("FEEDERS={}", persistent::FEEDERS)]);
                 formats.extend(job::Ring::new(self.experts).definitions(self.columns));
@@ -123,6 +142,8 @@ impl KernelsOptions {
                 formats.extend(self.times.then(|| "TIMES=1".to_owned()));
                 // What a model has no use for costs the others registers and room in the instruction cache.
                 formats.push(format!("MIXED={}", u32::from(self.experts)));
+                formats.extend(self.shared.then(|| "SHARED_EXPERT=1".to_owned()));
+                formats.extend(self.delta.then(|| "WITH_DELTA=1".to_owned()));
                 let wide = self.columns > products::WARPS * pack::CHUNK_COLUMNS;
                 formats.extend(wide.then(|| "WIDE_NORM=1".to_owned()));
                 formats.into_iter().chain(attention).collect()
@@ -161,6 +182,12 @@ fn sizes() -> impl Iterator<Item = (&'static str, usize)> {
         ("Choose", size_of::<ChooseBlock>()),
         ("Sort", size_of::<SortBlock>()),
         ("AddParts", size_of::<AddPartsBlock>()),
+        ("Delta", size_of::<DeltaBlock>()),
+        ("DeltaRun", 4 * crate::arguments::DELTA_RUN_WORDS),
+        ("DeltaRows", size_of::<DeltaRowsBlock>()),
+        ("DeltaSettle", size_of::<DeltaSettleBlock>()),
+        ("DeltaPhase", size_of::<DeltaPhaseBlock>()),
+        ("DeltaSlots", size_of::<DeltaSlotsBlock>()),
         ("Job", size_of::<job::JobBlock>()),
         ("Stretch", size_of::<job::StretchBlock>()),
     ]

@@ -16,7 +16,7 @@ const FIXED_BYTES: usize = 5120;
 /// Shared memory that wide rows need; attention usually needs more.
 pub(super) const WORK_BYTES_MIN: usize = 48 << 10;
 /// Most phases of a persistent step: a model of 60 layers, or of 50 with experts.
-pub(super) const PHASES_MAX: usize = 304;
+pub(super) const PHASES_MAX: usize = 336;
 /// Widest row a norm may have: two super-blocks for each warp.
 const NORM_COLUMNS_MAX: usize = 2 * products::WARPS * pack::CHUNK_COLUMNS;
 /// Threads beside those that compute: a warp fetches weights, one descriptions, and registers are dealt out to four warps.
@@ -68,6 +68,7 @@ pub struct PersistentStep {
     stretches: Buffer<StretchBlock>,
     embed: EmbedBlock,
     heads: HeadsBlock,
+    slots: DeltaSlotsBlock,
     count: usize,
     function: Function,
     /// Arrivals of blocks and launches, ever.
@@ -103,6 +104,7 @@ pub(super) struct PersistentBlock {
     partial_offset: u32,
     norm_offset: u32,
     known: u32,
+    slots: DeltaSlotsBlock,
 }
 
 impl Kernels {
@@ -151,6 +153,7 @@ impl Recorder<'_> {
             stretches: Buffer::new(device, &stretches)?,
             embed: self.embed,
             heads: self.heads,
+            slots: self.slots,
             count,
             device: device.clone(),
             function: persistent.function,
@@ -195,6 +198,7 @@ impl PersistentStep {
             partial_offset: self.room.partial_offset as u32,
             norm_offset: self.room.norm_offset as u32,
             known: self.known,
+            slots: self.slots,
         };
         let call = Call {
             function: &self.function,

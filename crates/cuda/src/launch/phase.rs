@@ -1,5 +1,6 @@
 //! One phase of a persistent step, and what it is for each block.
 
+use super::delta::Dots;
 use super::job::{JobBlock, Ring, StretchBlock, Tiles, share, uneven_share};
 use super::mixture::{Ends, Mixture};
 use crate::blocks::*;
@@ -34,6 +35,8 @@ pub(super) struct Phase {
     pub ring: Ring,
     /// Parameters where it is no product.
     pub params: Vec<u8>,
+    /// What its normalised input is multiplied with besides.
+    pub dots: Option<Dots>,
 }
 
 /// What the work of a phase is cut up from.
@@ -42,6 +45,8 @@ pub(super) enum Work {
     None,
     /// The same, with keys and values from here on in every block of the cache.
     Cache(u64),
+    /// The same, with a layer's state from here on in every slot.
+    State { start: u64, input: u64 },
     Product(ProductBlock),
     Mixture(Mixture, Ends),
     /// The phase that begins with a choice; its parameters are complete when all phases are there.
@@ -56,6 +61,7 @@ pub(super) const LOGITS: u32 = 4;
 pub(super) const ATTENTION: u32 = 5;
 pub(super) const PICK: u32 = 6;
 pub(super) const PLAIN: u32 = 7;
+pub(super) const DELTA: u32 = 11;
 
 /// An entry of parameters.
 pub(super) fn bytes_of<P>(params: &P) -> Vec<u8> {
@@ -83,6 +89,9 @@ impl Phase {
             Work::None => return (job, stretch),
             // Two sides and no parts.
             Work::Cache(start) => return (job, StretchBlock { weights: *start, tiles: 2, ..stretch }),
+            Work::State { start, input } => {
+                return (JobBlock { input: *input, ..job }, StretchBlock { weights: *start, tiles: 1, chunk: 1, ..stretch });
+            }
             Work::Product(product) => product,
             Work::Mixture(mixture, ends) | Work::Experts(mixture, ends, _) => {
                 return mixture.on_block(block, job, *ends);
@@ -132,6 +141,9 @@ impl Phase {
         stretch.deal(p.supers as usize, width, chunk);
         job.stages = stretch.stages(self.ring);
         job.whole = u32::from(whole);
+        if let Some((row, output)) = self.dots.and_then(|dots| dots.of(block)) {
+            (job.dots, job.slot) = (row, output);
+        }
         (job, stretch)
     }
 }

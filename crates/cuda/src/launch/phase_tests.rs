@@ -21,6 +21,7 @@ fn phase(slices: u32, segments: &[(Format, u32, u32, u64)]) -> Phase {
         attending: 2,
         ring: Ring::new(false),
         params: Vec::new(),
+        dots: None,
     }
 }
 

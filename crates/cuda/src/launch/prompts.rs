@@ -243,8 +243,13 @@ impl Kernels {
             tiles: a.at(call.tiles),
             output: a.at(call.output),
         };
-        let pieces = if head <= 64 { 8 } else { 16 };
+        // Queries of long heads stay, and there is room for half as many positions.
+        let (pieces, tiles) = match head {
+            ..=64 => (8, 4 * 64),
+            65..=128 => (16, 4 * 64),
+            _ => (32, 64 + 4 * 32),
+        };
         let grid = (call.tiles.len as u32, heads as u32, 1);
-        self.launch(&self.flash, grid, 128, 4 * 64 * pieces * 16, a, &params)
+        self.launch(&self.flash, grid, 128, tiles * pieces * 16, a, &params)
     }
 }

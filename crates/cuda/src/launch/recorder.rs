@@ -57,6 +57,8 @@ pub trait RowStep {
     fn store_heads(&mut self, call: &StoreCall<'_>) -> Result<(), Error>;
     /// See [`Kernels::attention`].
     fn attention(&mut self, call: &AttentionCall<'_>) -> Result<(), Error>;
+    /// See [`Kernels::delta`].
+    fn delta(&mut self, call: &DeltaCall<'_>) -> Result<(), Error>;
     /// A row through the experts it visits, added to the residual.
     fn mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error>;
     /// See [`Kernels::pick`].
@@ -78,6 +80,10 @@ impl RowStep for &Kernels {
 
     fn attention(&mut self, call: &AttentionCall<'_>) -> Result<(), Error> {
         Kernels::attention(self, call)
+    }
+
+    fn delta(&mut self, call: &DeltaCall<'_>) -> Result<(), Error> {
+        Kernels::delta(self, call)
     }
 
     fn mixture(&mut self, _: &MixtureCall<'_>) -> Result<(), Error> {
@@ -120,6 +126,10 @@ impl RowStep for Recorder<'_> {
         self.add_attention(params, arguments)
     }
 
+    fn delta(&mut self, call: &DeltaCall<'_>) -> Result<(), Error> {
+        self.add_delta(call)
+    }
+
     fn mixture(&mut self, call: &MixtureCall<'_>) -> Result<(), Error> {
         self.add_mixture(call)
     }
@@ -152,6 +162,7 @@ pub struct Recorder<'k> {
     pub(super) scores: Option<Buffer<u64>>,
     pub(super) embed: EmbedBlock,
     pub(super) heads: HeadsBlock,
+    pub(super) slots: DeltaSlotsBlock,
     /// Phases before the first that begins with a choice, or all.
     pub(super) known: u32,
     /// Whether two blocks share down's input.
@@ -176,6 +187,7 @@ impl<'k> Recorder<'k> {
             scores: None,
             embed: EmbedBlock::default(),
             heads: HeadsBlock::default(),
+            slots: DeltaSlotsBlock::default(),
             known: 0,
             pairs: options.pairs(),
         }
@@ -289,7 +301,7 @@ impl<'k> Recorder<'k> {
                 0 => 0,
                 first => first + 4 * u64::from(block % phase.input.copies.max(1) * phase.input.apart),
             };
-            let waits = u32::from(i > 0 && self.phases[i - 1].kind == ATTENTION);
+            let waits = u32::from(i > 0 && matches!(self.phases[i - 1].kind, ATTENTION | DELTA));
             let job = JobBlock { phase: i as u32, turn, input, apart: phase.output.apart, waits, begin, coming, ..job };
             (job, stretch)
         });
@@ -320,7 +332,7 @@ impl<'k> Recorder<'k> {
     }
 
     /// The same with so many copies.
-    fn write_copies(&mut self, vector: &mut u64, len: usize, copies: usize) -> Result<Mark, Error> {
+    pub(super) fn write_copies(&mut self, vector: &mut u64, len: usize, copies: usize) -> Result<Mark, Error> {
         let (plain, this) = (*vector, self.phases.len() as u32 + 1);
         if !self.vectors.contains_key(&plain) {
             let each = len.next_multiple_of(pack::CHUNK_COLUMNS);
@@ -343,6 +355,7 @@ impl<'k> Recorder<'k> {
     pub(super) fn push<P>(&mut self, kind: u32, input: Mark, output: Mark, work: Work, params: &P) {
         let attending = self.kernels.options.attending() as u32;
         let ring = Ring::new(self.kernels.options.experts);
-        self.phases.push(Phase { kind, input, output, work, attending, ring, params: bytes_of(params) });
+        let (params, dots) = (bytes_of(params), None);
+        self.phases.push(Phase { kind, input, output, work, attending, ring, params, dots });
     }
 }

@@ -1,0 +1,309 @@
+// Gated DeltaNet for steps of several rows and for prompts; `delta.cuh` has the arithmetic.
+//
+//   delta_gates    alpha and beta of every row and value head: the row's norm times matrices of floats
+//   delta_prepare  convolution; q and k to length; decay, beta, q'k
+//   delta_scan     a block has 32 columns of a head's S in registers and goes through a sequence's rows, one after the other
+//   delta_norm     the result, normalised and gated
+//   delta_settle   as much of a logged step as was kept, onto the state
+//
+// Bytes: a state is read and written once for all rows of a step.
+
+#include "delta.cuh"
+#include "product.cuh"
+#include "route.cuh"
+
+struct DeltaRows {
+    Delta delta;
+    const float* x;        // [row][columns], before the norm
+    const float* norm;     // of the row
+    const float* gates;    // [alpha and beta of all value heads][columns]
+    float* mixed;          // [row][delta_width]
+    float* ready;          // [row][q k v]
+    float4* factors;       // [row][value head]: decay, beta, q'k
+    float* o;              // [row][value head][DELTA]
+    float* output;         // the same, normalised and gated; or
+    u16* halves;           // in half precision
+    const u32* positions;  // of each row
+    const u32* sequences;  // of each row
+    const DeltaRun* runs;  // of each sequence
+    u8* log;               // [layer][row of the log]: see `DeltaLog`
+    u64 log_bytes;         // of a row of the log
+    u32 rows;
+    u32 columns;
+    float epsilon;
+    u32 padding;
+};
+MIRRORED(DeltaRows);
+
+// Where things stand in a row of the log: q k v before the convolution, k, d, decay.
+struct DeltaLog {
+    float* mixed;
+    float* keys;
+    float* d;
+    float* decay;
+};
+
+__device__ __forceinline__ DeltaLog log_at(const Delta& p, u8* log, u64 row_bytes, u32 row) {
+    float* mixed = (float*)(log + row * row_bytes);
+    float* keys = mixed + delta_channels(p);
+    float* d = keys + p.key_heads * DELTA;
+    return {mixed, keys, d, d + p.value_heads * DELTA};
+}
+
+#define GATE_ROWS 8
+
+// A warp has one row of the matrix and up to eight rows of input. As `token_route` and `route` add up scores.
+extern "C" __global__ void __launch_bounds__(SUPER) delta_gates(const __grid_constant__ DeltaRows p) {
+    let_next_start();
+    wait_for_previous();
+    u32 lane = own_lane(), which = blockIdx.x * (SUPER / WARP) + threadIdx.x / WARP, first = blockIdx.y * GATE_ROWS;
+    u32 count = 2 * p.delta.value_heads, rows = min((u32)GATE_ROWS, p.rows - first);
+    if (which >= count) return;
+    const float* gate = p.gates + (u64)which * p.columns;
+    float sums[GATE_ROWS] = {}, squares[GATE_ROWS] = {};
+    for (u32 super = 0; super * SUPER < p.columns; super++) {
+        float b[8], c[8];
+        u32 at = super * SUPER + lane * 8;
+        load_8(p.norm, at, p.columns, b), load_8(gate, at, p.columns, c);
+#pragma unroll
+        for (u32 r = 0; r < GATE_ROWS; r++) {
+            float a[8];
+            load_8(p.x + (u64)(first + (r < rows ? r : 0)) * p.columns, at, p.columns, a);
+            sums[r] += super_score(a, b, c);
+            float square = super_square(a);
+            if (lane == super % WARP) squares[r] += square;
+        }
+    }
+#pragma unroll
+    for (u32 r = 0; r < GATE_ROWS; r++) {
+        float scale = row_scale(warp_sum(squares[r]), p.columns, p.epsilon);
+        float* out = p.mixed + (u64)(first + r) * delta_width(p.delta) + delta_channels(p.delta) + p.delta.value_heads * DELTA;
+        if (lane == 0 && r < rows) out[which] = rounded(__fmul_rn(scale, sums[r]));
+    }
+}
+
+// Four channels after the convolution, with the rows before from this step or from the state.
+__device__ __forceinline__ void convolved(const DeltaRows& p, const DeltaRun& run, u32 row, u32 channel, float* x) {
+    u32 width = delta_width(p.delta), position = p.positions[row];
+    const float* own = p.mixed + (u64)row * width + channel;
+    Past past;
+    load_taps(p.delta, channel, past);
+    load_past(p.delta, run.read, position, channel, past);
+#pragma unroll
+    for (u32 i = 0; i < DELTA_TAPS - 1; i++) {
+        u32 back = DELTA_TAPS - 1 - i;
+        if (row >= run.first + back) load_4(own - (u64)back * width, past.rows[i]);
+    }
+    load_4(own, x);
+    convolve(past, x);
+}
+
+// A warp has a key head with its queries, or a value head.
+extern "C" __global__ void __launch_bounds__(SUPER) delta_prepare(const __grid_constant__ DeltaRows p) {
+    let_next_start();
+    wait_for_previous();
+    const Delta& s = p.delta;
+    u32 row = blockIdx.x, item = blockIdx.y * (SUPER / WARP) + threadIdx.x / WARP, lane = own_lane();
+    if (item >= s.key_heads + s.value_heads) return;
+    const DeltaRun run = p.runs[p.sequences[row]];
+    float* ready = p.ready + (u64)row * delta_channels(s) + lane * 4;
+    float4* factors = p.factors + (u64)row * s.value_heads;
+    if (item >= s.key_heads) {
+        float v[4];
+        u32 head = item - s.key_heads, channel = (2 * s.key_heads + head) * DELTA;
+        convolved(p, run, row, channel + lane * 4, v);
+        store_4(ready + channel, v);
+        const float* gates = p.mixed + (u64)row * delta_width(s) + delta_channels(s) + s.value_heads * DELTA;
+        if (lane == 0) factors[head].x = decay_of(s, head, __ldcg(gates + head));
+        if (lane == 1) factors[head].y = beta_of(__ldcg(gates + s.value_heads + head));
+        return;
+    }
+    float q[4], k[4];
+    u32 channel = item * DELTA, keys = s.key_heads * DELTA;
+    convolved(p, run, row, channel + lane * 4, q);
+    convolved(p, run, row, keys + channel + lane * 4, k);
+    to_length(q, QUERY_SCALE), to_length(k, 1.0f);
+    store_4(ready + channel, q), store_4(ready + keys + channel, k);
+    float qk = warp_sum(dot_4(q, k));
+    for (u32 head = lane; head < s.value_heads; head += WARP) {
+        if (key_head_of(s, head) == item) factors[head].z = qk;
+    }
+}
+
+#define SCAN_COLUMNS 32
+#define SCAN_THREADS 256
+#define SCAN_LANES 8
+#define SCAN_ROWS 16
+
+// What the rows of a stage need.
+struct Scanned {
+    float q[SCAN_ROWS][DELTA];
+    float k[SCAN_ROWS][DELTA];
+    float v[SCAN_ROWS][SCAN_COLUMNS];
+    float4 factors[SCAN_ROWS];
+};
+
+__device__ __forceinline__ void ask_rows(const DeltaRows& p, u32 head, u32 column, u32 first, u32 count, Scanned& to) {
+    const Delta& s = p.delta;
+    u32 channels = delta_channels(s), key = key_head_of(s, head) * DELTA;
+    for (u32 at = threadIdx.x; at < count * (DELTA / 4); at += SCAN_THREADS) {
+        u32 row = at / (DELTA / 4), e = at % (DELTA / 4) * 4;
+        const float* from = p.ready + (u64)(first + row) * channels;
+        copy_16(shared_address(&to.q[row][e]), from + key + e);
+        copy_16(shared_address(&to.k[row][e]), from + s.key_heads * DELTA + key + e);
+    }
+    for (u32 at = threadIdx.x; at < count * (SCAN_COLUMNS / 4); at += SCAN_THREADS) {
+        u32 row = at / (SCAN_COLUMNS / 4), e = at % (SCAN_COLUMNS / 4) * 4;
+        const float* from = p.ready + (u64)(first + row) * channels + (2 * s.key_heads + head) * DELTA + column;
+        copy_16(shared_address(&to.v[row][e]), from + e);
+    }
+    if (threadIdx.x < count) copy_16(shared_address(to.factors + threadIdx.x), p.factors + (u64)(first + threadIdx.x) * s.value_heads + head);
+}
+
+// Eight lanes have a column: of each 32 elements four, as lanes of a whole warp would have them (`token_delta`), so the sums are the same.
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __grid_constant__ DeltaRows p) {
+    __shared__ __align__(16) Scanned stages[2];
+    let_next_start();
+    wait_for_previous();
+    const Delta& s = p.delta;
+    const DeltaRun run = p.runs[blockIdx.y];
+    u32 head = blockIdx.x / (DELTA / SCAN_COLUMNS), first_column = blockIdx.x % (DELTA / SCAN_COLUMNS) * SCAN_COLUMNS;
+    u32 own = threadIdx.x / SCAN_LANES, j = threadIdx.x % SCAN_LANES, column = first_column + own;
+    u32 start = p.positions[run.first], end = start + run.count;
+    bool logged = run.log != NO_LOG;
+    float state[4][4] = {};
+    if (start > 0) {
+        const float* from = state_at(s, run.read, start, head) + column * DELTA + j * 4;
+#pragma unroll
+        for (u32 g = 0; g < 4; g++) load_4(from + g * 32, state[g]);
+    }
+    ask_rows(p, head, first_column, run.first, min((u32)SCAN_ROWS, run.count), stages[0]);
+    copies_commit();
+#pragma unroll 1
+    for (u32 begin = 0, side = 0; begin < run.count; begin += SCAN_ROWS, side ^= 1) {
+        u32 next = begin + SCAN_ROWS, rows = min((u32)SCAN_ROWS, run.count - begin);
+        if (next < run.count) ask_rows(p, head, first_column, run.first + next, min((u32)SCAN_ROWS, run.count - next), stages[side ^ 1]);
+        copies_commit();
+        copies_wait<1>();
+        __syncthreads();
+        const Scanned& stage = stages[side];
+#pragma unroll 1
+        for (u32 r = 0; r < rows; r++) {
+            float k[4][4], ks[4], qs[4];
+#pragma unroll
+            for (u32 g = 0; g < 4; g++) {
+                float4 a = *(const float4*)&stage.k[r][g * 32 + j * 4], b = *(const float4*)&stage.q[r][g * 32 + j * 4];
+                float q[4] = {b.x, b.y, b.z, b.w};
+                k[g][0] = a.x, k[g][1] = a.y, k[g][2] = a.z, k[g][3] = a.w;
+                ks[g] = dot_4(k[g], state[g]), qs[g] = dot_4(q, state[g]);
+            }
+            float kall = (ks[0] + ks[2]) + (ks[1] + ks[3]), qall = (qs[0] + qs[2]) + (qs[1] + qs[3]);
+#pragma unroll
+            for (u32 by = SCAN_LANES / 2; by > 0; by /= 2) {
+                kall += __shfl_xor_sync(FULL, kall, by), qall += __shfl_xor_sync(FULL, qall, by);
+            }
+            float4 f = stage.factors[r];
+            Change change = change_of(f.x, f.y, f.z, stage.v[r][own], kall, qall);
+#pragma unroll
+            for (u32 g = 0; g < 4; g++) {
+#pragma unroll
+                for (u32 e = 0; e < 4; e++) state[g][e] = updated(state[g][e], f.x, k[g][e], change.d);
+            }
+            u32 row = run.first + begin + r;
+            if (j == 0) p.o[((u64)row * s.value_heads + head) * DELTA + column] = change.o;
+            if (logged && j == 0) log_at(s, p.log, p.log_bytes, run.log + begin + r).d[head * DELTA + column] = change.d;
+        }
+        __syncthreads();
+    }
+    if (!logged) {
+        float* to = state_at(s, run.write, end, head) + column * DELTA + j * 4;
+#pragma unroll
+        for (u32 g = 0; g < 4; g++) store_4(to + g * 32, state[g]);
+    }
+    // The first block of a head has its channels: the last rows become the state's, or all go to the log.
+    if (first_column != 0) return;
+    u32 channels = delta_channels(s), width = delta_width(s), keys = s.key_heads * DELTA, own_key = key_head_of(s, head) * DELTA;
+    u32 kept = logged ? run.count : min(run.count, (u32)DELTA_TAPS), each = leads(s, head) ? 3 * DELTA : DELTA;
+    for (u32 at = threadIdx.x; at < kept * each; at += SCAN_THREADS) {
+        u32 back = at / each, part = at % each / DELTA, e = at % DELTA, row = run.count - 1 - back;
+        u32 channel = part == 0 ? 2 * keys + head * DELTA + e : (part == 1 ? 0 : keys) + own_key + e;
+        float value = __ldcg(p.mixed + (u64)(run.first + row) * width + channel);
+        if (!logged) {
+            row_at(s, run.write, end - 1 - back)[channel] = value;
+            continue;
+        }
+        DeltaLog to = log_at(s, p.log, p.log_bytes, run.log + row);
+        to.mixed[channel] = value;
+        if (part == 2) to.keys[own_key + e] = __ldcg(p.ready + (u64)(run.first + row) * channels + channel);
+        if (part == 0 && e == 0) to.decay[head] = __ldcg(&p.factors[(u64)(run.first + row) * s.value_heads + head].x);
+    }
+}
+
+// A warp has a row's head.
+extern "C" __global__ void __launch_bounds__(SUPER) delta_norm(const __grid_constant__ DeltaRows p) {
+    let_next_start();
+    wait_for_previous();
+    const Delta& s = p.delta;
+    u32 row = blockIdx.x, head = blockIdx.y * (SUPER / WARP) + threadIdx.x / WARP, e = own_lane() * 4;
+    if (head >= s.value_heads) return;
+    u64 at = ((u64)row * s.value_heads + head) * DELTA + e;
+    float o[4], z[4], w[4];
+    load_4(p.o + at, o), load_4(s.norm + e, w);
+    load_4(p.mixed + (u64)row * delta_width(s) + delta_channels(s) + head * DELTA + e, z);
+    gate_head(s, o, w, z);
+    if (p.halves) {
+        *(uint2*)(p.halves + at) = make_uint2(pack_halves(o[0], o[1]), pack_halves(o[2], o[3]));
+    } else {
+        *(float4*)(p.output + at) = make_float4(rounded(o[0]), rounded(o[1]), rounded(o[2]), rounded(o[3]));
+    }
+}
+
+// The first `kept` rows of a logged step, from one slot to another or the same; blockIdx.y is the layer.
+struct DeltaSettle {
+    Delta delta;           // of the first layer
+    u8* log;               // [layer][row of the log]
+    u64 layer_bytes;       // of a layer in a slot
+    u64 log_bytes;         // of a row of the log
+    u64 log_layer;         // of a layer in the log
+    u32 from, to;
+    u32 first, kept;       // Rows of the log.
+    u32 start;             // Position of the first.
+    u32 padding;
+};
+MIRRORED(DeltaSettle);
+
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_settle(const __grid_constant__ DeltaSettle p) {
+    let_next_start();
+    wait_for_previous();
+    Delta s = p.delta;
+    s.layer_offset += blockIdx.y * p.layer_bytes;
+    u8* log = p.log + blockIdx.y * p.log_layer;
+    u32 head = blockIdx.x, end = p.start + p.kept, key = key_head_of(s, head) * DELTA;
+    const float* from = state_at(s, p.from, p.start, head);
+    float* to = state_at(s, p.to, end, head);
+#pragma unroll 1
+    for (u32 at = threadIdx.x * 4; at < DELTA_STATE; at += SCAN_THREADS * 4) {
+        u32 column = at / DELTA, e = at % DELTA;
+        float x[4] = {};
+        if (p.start > 0) load_4(from + at, x);
+#pragma unroll 1
+        for (u32 r = 0; r < p.kept; r++) {
+            DeltaLog row = log_at(s, log, p.log_bytes, p.first + r);
+            float k[4], d = __ldcg(row.d + head * DELTA + column), decay = __ldcg(row.decay + head);
+            load_4(row.keys + key + e, k);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) x[i] = updated(x[i], decay, k[i], d);
+        }
+        store_4(to + at, x);
+    }
+    u32 keys = s.key_heads * DELTA, each = leads(s, head) ? 3 * DELTA : DELTA;
+    for (u32 at = threadIdx.x; at < DELTA_TAPS * each; at += SCAN_THREADS) {
+        u32 back = at / each, part = at % each / DELTA, e = at % DELTA;
+        u32 channel = part == 0 ? 2 * keys + head * DELTA + e : (part == 1 ? 0 : keys) + key + e;
+        if (back >= end) continue;
+        u32 position = end - 1 - back;
+        float value = position >= p.start ? __ldcg(log_at(s, log, p.log_bytes, p.first + position - p.start).mixed + channel)
+                                          : __ldcg(row_at(s, p.from, position) + channel);
+        row_at(s, p.to, position)[channel] = value;
+    }
+}
