@@ -347,6 +347,7 @@ pub(crate) struct DeltaRowsBlock {
     pub norm: u64,
     pub gates: u64,
     pub mixed: u64,
+    pub rates: u64,
     pub ready: u64,
     pub factors: u64,
     pub o: u64,
@@ -357,6 +358,8 @@ pub(crate) struct DeltaRowsBlock {
     pub runs: u64,
     pub log: u64,
     pub log_bytes: u64,
+    pub stride: u32,
+    pub rates_stride: u32,
     pub rows: u32,
     pub columns: u32,
     pub epsilon: f32,
@@ -391,5 +394,16 @@ pub(crate) struct DeltaSlotsBlock {
     pub runs: u64,
     pub slot_bytes: u64,
     pub heads: u32,
+    pub padding: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ScaleRowsBlock {
+    pub input: u64,
+    pub gate: u64,
+    pub x: u64,
+    pub rows: u32,
+    pub columns: u32,
+    pub width: u32,
     pub padding: u32,
 }

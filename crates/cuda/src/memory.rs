@@ -87,6 +87,15 @@ impl<T> Slice<'_, T> {
     }
 }
 
+impl<T: Plain> Slice<'_, T> {
+    /// Some of the values.
+    pub fn part(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} values", self.len);
+        let address = self.address + (range.start * size_of::<T>()) as u64;
+        Slice { address, len: range.len(), ..self }
+    }
+}
+
 impl<T: Plain> Buffer<T> {
     /// Memory filled with zeros.
     pub fn zeroed(device: &Device, len: usize) -> Result<Buffer<T>, Error> {

@@ -6,10 +6,41 @@ use crate::memory::{Buffer, Slice};
 pub const DELTA_HEAD: usize = 128;
 /// Rows that the convolution sees.
 pub const DELTA_TAPS: usize = 4;
-/// Words that say what a sequence's rows in a step are: first row, number of rows, slot read, slot written, first row of the log.
-pub const DELTA_RUN_WORDS: usize = 8;
-/// In place of a row of the log: the state is written instead.
-pub const DELTA_NO_LOG: u32 = u32::MAX;
+/// Most places that a sequence's state goes to in a step.
+pub const DELTA_WRITES_MAX: usize = 8;
+/// Words that say what a sequence's rows in a step are: [`DeltaRun::words`].
+pub const DELTA_RUN_WORDS: usize = 8 + 2 * DELTA_WRITES_MAX;
+
+/// What a step does with a sequence's state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeltaRun {
+    /// Its first row in the step.
+    pub first: usize,
+    /// Its rows.
+    pub count: usize,
+    /// Those before which nothing is logged.
+    pub certain: usize,
+    /// Slot that has the state before the first row.
+    pub read: u32,
+    /// Row of the log for the first row that is not certain.
+    pub log: usize,
+    /// After how many rows, all certain, the state goes to which slot, in that order; the slot that is read comes last.
+    pub writes: [Option<(usize, u32)>; DELTA_WRITES_MAX],
+}
+
+impl DeltaRun {
+    /// As kernels read it.
+    pub fn words(&self) -> [u32; DELTA_RUN_WORDS] {
+        let mut words = [0; DELTA_RUN_WORDS];
+        let writes = self.writes.iter().flatten();
+        let head = [self.first, self.count, self.certain, self.read as usize, self.log, writes.clone().count()];
+        words.iter_mut().zip(head).for_each(|(word, value)| *word = value as u32);
+        for (i, &(after, slot)) in writes.enumerate() {
+            (words[8 + i], words[8 + DELTA_WRITES_MAX + i]) = (after as u32, slot);
+        }
+        words
+    }
+}
 
 /// The shape of a model's DeltaNet layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +64,7 @@ impl DeltaShape {
         self.value_heads * DELTA_HEAD
     }
 
-    /// Where alpha and beta stand in a row, behind queries, keys, values and gates.
+    /// Where alpha and beta stand in a row, if they do: behind queries, keys, values and gates.
     pub fn rates(&self) -> usize {
         self.channels() + self.values()
     }
@@ -121,8 +152,12 @@ pub struct DeltaCall<'a> {
     pub x: Slice<'a, f32>,
     /// Norm before those products, and its epsilon, which is that of the result's norm too.
     pub norm: (&'a Buffer<f32>, f32),
-    /// `[row][DeltaShape::width]`: queries, keys, values and gates are there, alpha and beta are put there.
+    /// `[row][stride]`: queries, keys, values and gates.
     pub mixed: Slice<'a, f32>,
+    /// See `mixed`: a multiple of four.
+    pub stride: usize,
+    /// Where alpha and beta are put, `[row][2 value heads]`; behind the gates where there is no other place.
+    pub rates: Option<Slice<'a, f32>>,
     /// Scratch, `[row][channels]`.
     pub ready: Slice<'a, f32>,
     /// Scratch, `[row][value head][4]`.

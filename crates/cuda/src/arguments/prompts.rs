@@ -149,3 +149,18 @@ pub struct ExpertRowsCall<'a> {
     /// As many as [`crate::visit_tiles`] says.
     pub tiles: Slice<'a, [u32; 4]>,
 }
+
+/// Rows of an expert that all visit, each times the sigmoid of its input's product with a gate.
+#[derive(Clone, Copy)]
+pub struct ScaleRowsCall<'a> {
+    /// `[row][columns]`.
+    pub input: Slice<'a, u16>,
+    /// `[columns]`.
+    pub gate: Slice<'a, f32>,
+    /// `[row][width]`.
+    pub x: Slice<'a, u16>,
+    /// Number of rows.
+    pub rows: usize,
+    /// See `x`.
+    pub width: usize,
+}

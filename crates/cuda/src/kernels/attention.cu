@@ -21,7 +21,7 @@ __device__ __forceinline__ void begin(const Attention& p, const Span& span, u32 
     } else if (warp < 10 && writes) {
         int side = warp - 8;
         float* staged = shared.staged[GROUP + side];
-        HeadPart x = load_head(rows + (s.heads + side * s.kv_heads + span.kv_head) * HEAD);
+        HeadPart x = load_head(rows + (FIRST_KEY(s) + side * s.kv_heads + span.kv_head) * HEAD);
         if (side == 0) finish_head(s, x, s.k_norm, load_turn(s, position), 1.0f, staged);
         else store_head(x, staged);
         keep_fresh(shared, side, staged);

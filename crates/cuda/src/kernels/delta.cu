@@ -17,7 +17,8 @@ struct DeltaRows {
     const float* x;        // [row][columns], before the norm
     const float* norm;     // of the row
     const float* gates;    // [alpha and beta of all value heads][columns]
-    float* mixed;          // [row][delta_width]
+    float* mixed;          // Rows `stride` apart.
+    float* rates;          // Rows `rates_stride` apart: alphas, then betas.
     float* ready;          // [row][q k v]
     float4* factors;       // [row][value head]: decay, beta, q'k
     float* o;              // [row][value head][DELTA]
@@ -28,6 +29,8 @@ struct DeltaRows {
     const DeltaRun* runs;  // of each sequence
     u8* log;               // [layer][row of the log]: see `DeltaLog`
     u64 log_bytes;         // of a row of the log
+    u32 stride;
+    u32 rates_stride;
     u32 rows;
     u32 columns;
     float epsilon;
@@ -77,14 +80,13 @@ extern "C" __global__ void __launch_bounds__(SUPER) delta_gates(const __grid_con
 #pragma unroll
     for (u32 r = 0; r < GATE_ROWS; r++) {
         float scale = row_scale(warp_sum(squares[r]), p.columns, p.epsilon);
-        float* out = p.mixed + (u64)(first + r) * delta_width(p.delta) + delta_channels(p.delta) + p.delta.value_heads * DELTA;
-        if (lane == 0 && r < rows) out[which] = rounded(__fmul_rn(scale, sums[r]));
+        if (lane == 0 && r < rows) p.rates[(u64)(first + r) * p.rates_stride + which] = rounded(__fmul_rn(scale, sums[r]));
     }
 }
 
 // Four channels after the convolution, with the rows before from this step or from the state.
 __device__ __forceinline__ void convolved(const DeltaRows& p, const DeltaRun& run, u32 row, u32 channel, float* x) {
-    u32 width = delta_width(p.delta), position = p.positions[row];
+    u32 width = p.stride, position = p.positions[row];
     const float* own = p.mixed + (u64)row * width + channel;
     Past past;
     load_taps(p.delta, channel, past);
@@ -113,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) delta_prepare(const __grid_c
         u32 head = item - s.key_heads, channel = (2 * s.key_heads + head) * DELTA;
         convolved(p, run, row, channel + lane * 4, v);
         store_4(ready + channel, v);
-        const float* gates = p.mixed + (u64)row * delta_width(s) + delta_channels(s) + s.value_heads * DELTA;
+        const float* gates = p.rates + (u64)row * p.rates_stride;
         if (lane == 0) factors[head].x = decay_of(s, head, __ldcg(gates + head));
         if (lane == 1) factors[head].y = beta_of(__ldcg(gates + s.value_heads + head));
         return;
@@ -169,8 +171,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __gr
     const DeltaRun run = p.runs[blockIdx.y];
     u32 head = blockIdx.x / (DELTA / SCAN_COLUMNS), first_column = blockIdx.x % (DELTA / SCAN_COLUMNS) * SCAN_COLUMNS;
     u32 own = threadIdx.x / SCAN_LANES, j = threadIdx.x % SCAN_LANES, column = first_column + own;
-    u32 start = p.positions[run.first], end = start + run.count;
-    bool logged = run.log != NO_LOG;
+    u32 start = p.positions[run.first], write = 0;
     float state[4][4] = {};
     if (start > 0) {
         const float* from = state_at(s, run.read, start, head) + column * DELTA + j * 4;
@@ -211,31 +212,43 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __gr
             }
             u32 row = run.first + begin + r;
             if (j == 0) p.o[((u64)row * s.value_heads + head) * DELTA + column] = change.o;
-            if (logged && j == 0) log_at(s, p.log, p.log_bytes, run.log + begin + r).d[head * DELTA + column] = change.d;
+            u32 done = begin + r + 1;
+            if (done > run.certain && j == 0) log_at(s, p.log, p.log_bytes, run.log + done - 1 - run.certain).d[head * DELTA + column] = change.d;
+            while (write < run.writes && run.after[write] == done) {
+                float* to = state_at(s, run.slots[write++], start + done, head) + column * DELTA + j * 4;
+#pragma unroll
+                for (u32 g = 0; g < 4; g++) store_4(to + g * 32, state[g]);
+            }
         }
         __syncthreads();
     }
-    if (!logged) {
-        float* to = state_at(s, run.write, end, head) + column * DELTA + j * 4;
-#pragma unroll
-        for (u32 g = 0; g < 4; g++) store_4(to + g * 32, state[g]);
-    }
-    // The first block of a head has its channels: the last rows become the state's, or all go to the log.
+    // The first block of a head has its channels: what the next rows look back at goes with the state, what is not certain to the log.
     if (first_column != 0) return;
-    u32 channels = delta_channels(s), width = delta_width(s), keys = s.key_heads * DELTA, own_key = key_head_of(s, head) * DELTA;
-    u32 kept = logged ? run.count : min(run.count, (u32)DELTA_TAPS), each = leads(s, head) ? 3 * DELTA : DELTA;
-    for (u32 at = threadIdx.x; at < kept * each; at += SCAN_THREADS) {
-        u32 back = at / each, part = at % each / DELTA, e = at % DELTA, row = run.count - 1 - back;
-        u32 channel = part == 0 ? 2 * keys + head * DELTA + e : (part == 1 ? 0 : keys) + own_key + e;
-        float value = __ldcg(p.mixed + (u64)(run.first + row) * width + channel);
-        if (!logged) {
-            row_at(s, run.write, end - 1 - back)[channel] = value;
-            continue;
+    u32 channels = delta_channels(s), width = p.stride, keys = s.key_heads * DELTA, own_key = key_head_of(s, head) * DELTA;
+    u32 each = leads(s, head) ? 3 * DELTA : DELTA;
+    auto channel_of = [&](u32 at) {
+        u32 part = at % each / DELTA, e = at % DELTA;
+        return part == 0 ? 2 * keys + head * DELTA + e : (part == 1 ? 0 : keys) + own_key + e;
+    };
+    for (u32 i = 0; i < run.writes; i++) {
+        // The slot that was read is written last.
+        __syncthreads();
+        u32 end = start + run.after[i];
+        for (u32 at = threadIdx.x; at < DELTA_TAPS * each; at += SCAN_THREADS) {
+            u32 back = at / each + 1, channel = channel_of(at);
+            if (back > end) continue;
+            u32 position = end - back;
+            float value = position >= start ? __ldcg(p.mixed + (u64)(run.first + position - start) * width + channel)
+                                            : __ldcg(row_at(s, run.read, position) + channel);
+            row_at(s, run.slots[i], position)[channel] = value;
         }
-        DeltaLog to = log_at(s, p.log, p.log_bytes, run.log + row);
-        to.mixed[channel] = value;
-        if (part == 2) to.keys[own_key + e] = __ldcg(p.ready + (u64)(run.first + row) * channels + channel);
-        if (part == 0 && e == 0) to.decay[head] = __ldcg(&p.factors[(u64)(run.first + row) * s.value_heads + head].x);
+    }
+    for (u32 at = threadIdx.x; at < (run.count - run.certain) * each; at += SCAN_THREADS) {
+        u32 logged = at / each, channel = channel_of(at), row = run.first + run.certain + logged;
+        DeltaLog to = log_at(s, p.log, p.log_bytes, run.log + logged);
+        to.mixed[channel] = __ldcg(p.mixed + (u64)row * width + channel);
+        if (channel >= keys && channel < 2 * keys) to.keys[channel - keys] = __ldcg(p.ready + (u64)row * channels + channel);
+        if (at % each == 0) to.decay[head] = __ldcg(&p.factors[(u64)row * s.value_heads + head].x);
     }
 }
 
@@ -249,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(SUPER) delta_norm(const __grid_cons
     u64 at = ((u64)row * s.value_heads + head) * DELTA + e;
     float o[4], z[4], w[4];
     load_4(p.o + at, o), load_4(s.norm + e, w);
-    load_4(p.mixed + (u64)row * delta_width(s) + delta_channels(s) + head * DELTA + e, z);
+    load_4(p.mixed + (u64)row * p.stride + delta_channels(s) + head * DELTA + e, z);
     gate_head(s, o, w, z);
     if (p.halves) {
         *(uint2*)(p.halves + at) = make_uint2(pack_halves(o[0], o[1]), pack_halves(o[2], o[3]));

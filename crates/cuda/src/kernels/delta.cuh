@@ -31,23 +31,24 @@ struct Delta {
 };
 MIRRORED(Delta);
 
-// What a step is told of a sequence: its rows, the slots it reads and writes, and the row of the log that its first goes to.
+// What a step is told of a sequence: its rows; the slot it reads; after how many rows the state goes to which slot, the sequence's own
+// last; and how many rows are certain. Those after them are logged, and the state is written after certain ones only.
+#define WRITES_MAX 8
 struct DeltaRun {
     u32 first, count;
-    u32 read, write;
-    u32 log;               // NO_LOG: the state is written instead.
-    u32 padding[3];
+    u32 certain;
+    u32 read;
+    u32 log;               // Row of the log for the first row that is not certain.
+    u32 writes;
+    u32 padding[2];
+    u32 after[WRITES_MAX];
+    u32 slots[WRITES_MAX];
 };
 MIRRORED(DeltaRun);
-#define NO_LOG 0xffffffffu
 
-// A row of the input: q, k, v, then the gate z of the result, then alpha and beta of each value head.
+// A row of the input is q, k, v, then the gate z of the result; alpha and beta of each value head are rates, behind it or elsewhere.
 __device__ __forceinline__ u32 delta_channels(const Delta& p) {
     return (2 * p.key_heads + p.value_heads) * DELTA;
-}
-
-__device__ __forceinline__ u32 delta_width(const Delta& p) {
-    return (delta_channels(p) + p.value_heads * (DELTA + 2) + 3) / 4 * 4;
 }
 
 __device__ __forceinline__ u32 key_head_of(const Delta& p, u32 head) {

@@ -115,3 +115,32 @@ extern "C" __global__ void __launch_bounds__(256) add_parts(const __grid_constan
     }
     *x = sum;
 }
+
+struct ScaleRows {
+    const u16* input;      // [row][columns]
+    const float* gate;     // [columns]
+    u16* x;                // [row][width]
+    u32 rows;
+    u32 columns;
+    u32 width;
+};
+MIRRORED(ScaleRows);
+
+// Rows of an expert that all visit, by its share: that of the row's input times its gate. A warp has a row.
+extern "C" __global__ void __launch_bounds__(256) scale_rows(const __grid_constant__ ScaleRows p) {
+    let_next_start();
+    wait_for_previous();
+    u32 row = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (row >= p.rows) return;
+    float sum = 0.0f;
+    for (u32 c = lane * 2; c < p.columns; c += 2 * WARP) {
+        float2 both = unpack_halves(*(const u32*)(p.input + (u64)row * p.columns + c));
+        sum = __fmaf_rn(both.x, p.gate[c], __fmaf_rn(both.y, p.gate[c + 1], sum));
+    }
+    float share = shared_share(warp_sum(sum));
+    for (u32 c = lane * 2; c < p.width; c += 2 * WARP) {
+        u32* at = (u32*)(p.x + (u64)row * p.width + c);
+        float2 both = unpack_halves(*at);
+        *at = pack_halves(share * both.x, share * both.y);
+    }
+}

@@ -18,7 +18,8 @@ extern "C" __global__ void __launch_bounds__(128) store_heads(const __grid_const
     const Heads& s = p.heads;
     u32 warp = threadIdx.x / WARP, row = blockIdx.x, item = blockIdx.y * 4 + warp;
     if (item >= s.heads + 2 * s.kv_heads) return;
-    const float* x = s.rows + ((u64)row * HEADS_OF(s) + item) * HEAD;
+    u32 place = item < s.heads ? item : item - s.heads + FIRST_KEY(s);
+    const float* x = s.rows + ((u64)row * HEADS_OF(s) + place) * HEAD;
     u32 position = s.positions[row];
     if (item < s.heads) {
         if (!p.queries) return;

@@ -25,7 +25,7 @@ typedef u16 Element;
 #endif
 
 struct Heads {
-    const float* rows;        // [row][HEADS_OF][HEAD], as the product left them: queries, keys, values, gates of the result
+    const float* rows;        // [row][HEADS_OF][HEAD], as the product left them: queries, gates of the result, keys, values
     const u32* positions;     // of each row
     const u32* tables;        // [sequence][table_stride]: block numbers
     const u32* sequences;     // of each row
@@ -47,14 +47,15 @@ MIRRORED(Heads);
 
 // Heads of a row.
 #if OUTPUT_GATES
-#define HEADS_OF(p) (2 * (p).heads + 2 * (p).kv_heads)
+#define FIRST_KEY(p) (2 * (p).heads)
 #else
-#define HEADS_OF(p) ((p).heads + 2 * (p).kv_heads)
+#define FIRST_KEY(p) ((p).heads)
 #endif
+#define HEADS_OF(p) (FIRST_KEY(p) + 2 * (p).kv_heads)
 
 // Where a query head's gate stands in a row.
 __device__ __forceinline__ u32 gate_offset(const Heads& p, u32 head) {
-    return (p.heads + 2 * p.kv_heads + head) * HEAD;
+    return (p.heads + head) * HEAD;
 }
 
 // A result with its gate.

@@ -31,7 +31,7 @@ begin(const Heads& s, const Cache& cache, u32 mark, AttentionShared& shared, con
     u32 warp = this_thread() / WARP, position = span.length - 1, side = warp - 8;
     bool is_query = warp < GROUP, is_own = side < 2 && span.end == span.length;
     if (is_query || is_own) {
-        u32 head = is_query ? span.part * GROUP + warp : s.heads + side * s.kv_heads + span.kv_head;
+        u32 head = is_query ? span.part * GROUP + warp : FIRST_KEY(s) + side * s.kv_heads + span.kv_head;
         float* staged = shared.staged[is_query ? warp : GROUP + side];
         Turn turn = load_turn(s, position);
         HeadPart x = take_head((const u32*)s.rows + head * HEAD, mark);

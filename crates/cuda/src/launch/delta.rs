@@ -48,7 +48,8 @@ impl Kernels {
         let (rows, shape, columns) = (call.rows, call.shape, call.norm.0.len());
         assert!(columns.is_multiple_of(8) && call.weights.rates.len() == 2 * value_heads * columns, "rates of a row");
         room(call.x, rows * columns, "the residual");
-        room(call.mixed, rows * shape.width(), "mixed rows");
+        assert!(call.stride.is_multiple_of(4), "rows begin at multiples of 16 bytes");
+        room(call.mixed, rows * call.stride, "mixed rows");
         room(call.ready, rows * shape.channels(), "rows after the convolution");
         room(call.factors, rows * value_heads * 4, "factors");
         room(call.o, rows * shape.values(), "results");
@@ -69,12 +70,13 @@ impl Kernels {
         let states = &call.states;
         let delta = delta_block(&mut a, call);
         let log = a.at(states.log) + (call.layer * states.log_rows * shape.log_bytes()) as u64;
-        let params = DeltaRowsBlock {
+        let mut params = DeltaRowsBlock {
             delta,
             x: a.at(call.x),
             norm: a.at(call.norm.0.all()),
             gates: a.at(call.weights.rates.all()),
             mixed: a.at(call.mixed),
+            rates: 0,
             ready: a.at(call.ready),
             factors: a.at(call.factors),
             o: a.at(call.o),
@@ -85,11 +87,20 @@ impl Kernels {
             runs: a.at(call.runs),
             log,
             log_bytes: shape.log_bytes() as u64,
+            stride: call.stride as u32,
+            rates_stride: call.stride as u32,
             rows: rows as u32,
             columns: columns as u32,
             epsilon: call.norm.1,
             padding: 0,
         };
+        if let Some(rates) = call.rates {
+            room(rates, rows * 2 * value_heads, "rates");
+            (params.rates, params.rates_stride) = (a.at(rates), 2 * value_heads as u32);
+        } else {
+            assert!(call.stride >= shape.width(), "room for rates");
+            params.rates = params.mixed + 4 * shape.rates() as u64;
+        }
         let held = || Arguments { held: a.held.clone() };
         let count = rows as u32;
         let groups = |items: usize| items.div_ceil(WARPS) as u32;

@@ -12,6 +12,7 @@ pub(super) struct ExpertRows {
     choose: Function,
     sort: Function,
     add: Function,
+    scale: Function,
 }
 
 impl ExpertRows {
@@ -20,6 +21,7 @@ impl ExpertRows {
             choose: module.function(device, "choose_experts", false)?,
             sort: module.function(device, "sort_visits", false)?,
             add: module.function(device, "add_parts", false)?,
+            scale: module.function(device, "scale_rows", false)?,
         })
     }
 }
@@ -67,6 +69,26 @@ impl Kernels {
             tiles_max: call.tiles_max() as u32,
         };
         self.launch(&self.expert_rows_kernels.sort, (count as u32, 1, 1), 256, 0, a, &params)
+    }
+
+    /// Rows of an expert that all visit, by its share in each.
+    pub fn scale_rows(&self, call: &ScaleRowsCall<'_>) -> Result<(), Error> {
+        let ScaleRowsCall { rows, width, .. } = *call;
+        let columns = call.gate.len;
+        assert!(columns.is_multiple_of(2) && width.is_multiple_of(2), "rows are read two at a time");
+        room(call.input, rows * columns, "input rows");
+        room(call.x, rows * width, "rows");
+        let mut a = Arguments::default();
+        let params = ScaleRowsBlock {
+            input: a.at(call.input),
+            gate: a.at(call.gate),
+            x: a.at(call.x),
+            rows: rows as u32,
+            columns: columns as u32,
+            width: width as u32,
+            padding: 0,
+        };
+        self.launch(&self.expert_rows_kernels.scale, (rows.div_ceil(8) as u32, 1, 1), 256, 0, a, &params)
     }
 
     /// Adds to rows what several blocks or experts have for them.

@@ -57,7 +57,7 @@ impl KernelsOptions {
         if self.head > HEAD_SHORT { 128 } else { 256 }
     }
 
-    /// Heads of a row: queries, keys, values and gates.
+    /// Heads of a row: queries, their gates, keys and values.
     pub fn row_heads(&self) -> usize {
         self.heads * if self.gated { 2 } else { 1 } + 2 * self.kv_heads
     }
@@ -188,6 +188,7 @@ fn sizes() -> impl Iterator<Item = (&'static str, usize)> {
         ("DeltaSettle", size_of::<DeltaSettleBlock>()),
         ("DeltaPhase", size_of::<DeltaPhaseBlock>()),
         ("DeltaSlots", size_of::<DeltaSlotsBlock>()),
+        ("ScaleRows", size_of::<ScaleRowsBlock>()),
         ("Job", size_of::<job::JobBlock>()),
         ("Stretch", size_of::<job::StretchBlock>()),
     ]

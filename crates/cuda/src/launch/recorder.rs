@@ -212,7 +212,10 @@ impl<'k> Recorder<'k> {
         } else {
             self.normed_input_bytes = self.normed_input_bytes.max(input_bytes);
             self.normed_partial_bytes = self.normed_partial_bytes.max(partial_bytes);
-            self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
+            // Those of wider rows stay where they are.
+            if params.supers as usize <= products::WARPS {
+                self.norm_bytes = self.norm_bytes.max(params.supers as usize * pack::CHUNK_COLUMNS * 4);
+            }
         }
         self.held.extend(arguments.held);
         self.push(kind, input, output, Work::Product(params), &());

@@ -15,7 +15,8 @@ const EPSILON: f32 = 1e-6;
 const LAYERS: usize = 2;
 const LAYER: usize = 1;
 const SLOTS: usize = 3;
-const LOG_ROWS: usize = 16;
+const LOG_ROWS: usize = 19;
+const LOG_FIRST: usize = 3;
 
 /// Everything but the rows.
 struct Layer {
@@ -112,8 +113,12 @@ enum Piece {
     Rows(usize),
     /// So many rows are logged, and so many of them kept.
     Logged(usize, usize),
-    /// The same; what is kept goes to the next slot.
+    /// The same with some that are certain before.
+    Half(usize, usize, usize),
+    /// Rows are logged; what is kept goes to the next slot.
     Moved(usize, usize),
+    /// The state goes to other slots too, of which one goes on.
+    Saved(usize),
 }
 
 impl Test<'_> {
@@ -127,8 +132,8 @@ impl Test<'_> {
             let cuts = [
                 &[Piece::Rows(1); ROWS][..],
                 &[Piece::Rows(2), Piece::Rows(1), Piece::Rows(17), Piece::Rows(17)],
-                &[Piece::Rows(5), Piece::Logged(9, 4), Piece::Logged(3, 0), Piece::Logged(16, 16), Piece::Rows(12)],
-                &[Piece::Logged(7, 1), Piece::Rows(1), Piece::Moved(16, 7), Piece::Rows(1), Piece::Moved(5, 2), Piece::Rows(25)],
+                &[Piece::Rows(5), Piece::Logged(9, 4), Piece::Logged(3, 0), Piece::Half(18, 2, 16), Piece::Rows(12)],
+                &[Piece::Half(8, 1, 2), Piece::Saved(3), Piece::Moved(16, 7), Piece::Rows(1), Piece::Moved(5, 2), Piece::Rows(22)],
             ];
             for (i, pieces) in cuts.into_iter().enumerate() {
                 let got = self.delta_in(&layer, pieces)?;
@@ -159,13 +164,22 @@ impl Test<'_> {
         let row_sequences = Buffer::zeroed(device, ROWS)?;
         let (mut start, mut slot) = (0, 0);
         for &piece in pieces {
-            let (rows, kept, log, to) = match piece {
-                Piece::Rows(rows) => (rows, rows, DELTA_NO_LOG, slot),
-                Piece::Logged(rows, kept) => (rows, kept, 0, slot),
-                Piece::Moved(rows, kept) => (rows, kept, 0, (slot + 1) % SLOTS as u32),
+            let next = (slot + 1) % SLOTS as u32;
+            let (rows, certain, kept, to) = match piece {
+                Piece::Rows(rows) => (rows, rows, rows, slot),
+                Piece::Logged(rows, kept) => (rows, 0, kept, slot),
+                Piece::Half(rows, certain, kept) => (rows, certain, kept, slot),
+                Piece::Moved(rows, kept) => (rows, 0, kept, next),
+                Piece::Saved(rows) => (rows, rows, rows, next),
             };
+            let mut run = DeltaRun { count: rows, certain, read: slot, log: LOG_FIRST, ..DeltaRun::default() };
+            if certain > 0 {
+                run.writes[0] = matches!(piece, Piece::Saved(_)).then_some((certain / 2 + 1, 2 - next.min(1)));
+                run.writes[1] = matches!(piece, Piece::Saved(_)).then_some((certain, next));
+                run.writes[2] = Some((certain, slot));
+            }
             let range = |each: usize| start * each..(start + rows) * each;
-            let runs = Buffer::new(device, &[0, rows as u32, slot, slot, log, 0, 0, 0])?;
+            let runs = Buffer::new(device, &run.words())?;
             self.kernels.delta(&DeltaCall {
                 shape,
                 states,
@@ -176,6 +190,8 @@ impl Test<'_> {
                 x: x.part(range(COLUMNS)),
                 norm: (&x_norm, EPSILON),
                 mixed: mixed.part(range(shape.width())),
+                stride: shape.width(),
+                rates: None,
                 ready: ready.all(),
                 factors: factors.all(),
                 o: o.all(),
@@ -184,9 +200,9 @@ impl Test<'_> {
                 row_sequences: row_sequences.part(range(1)),
                 runs: runs.all(),
             })?;
-            if log != DELTA_NO_LOG {
-                let call = DeltaSettleCall { shape, states, from: slot, to, first: 0, kept, start };
-                self.kernels.delta_settle(&call)?;
+            if certain < rows {
+                let (first, kept, start) = (LOG_FIRST, kept - certain, start + certain);
+                self.kernels.delta_settle(&DeltaSettleCall { shape, states, from: slot, to, first, kept, start })?;
             }
             (start, slot) = (start + kept, to);
         }

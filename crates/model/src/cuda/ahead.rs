@@ -22,6 +22,8 @@ struct Row {
     token: u32,
     position: usize,
     blocks: Vec<u32>,
+    /// Of its recurrent state.
+    slot: Option<u32>,
 }
 
 impl Ahead {
@@ -39,15 +41,18 @@ impl Ahead {
         batch: &[Chunk<'_>],
         picks: &mut Vec<u32>,
     ) -> Result<(), Error> {
-        if !self.is(batch) {
-            decode.run(net, batch, true)?;
+        match &net.states {
+            Some(states) if self.is(batch) => states.advance(batch),
+            _ if self.is(batch) => {}
+            _ => decode.run(net, batch, true)?,
         }
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let mut wanted = [0; DECODE_ROWS_MAX];
         wanted.copy_from_slice(&decode.tickets_given);
         let apart = rows == batch.len();
         let covered = |chunk: &Chunk<'_>| chunk.start + 1 < (chunk.blocks.len() * BLOCK).min(info.context);
-        let follows = |chunk: &Chunk<'_>| chunk.want != Want::Final && covered(chunk);
+        let plain = |chunk: &Chunk<'_>| chunk.state.is_none_or(|state| state.saves.is_empty());
+        let follows = |chunk: &Chunk<'_>| chunk.want != Want::Final && covered(chunk) && plain(chunk);
         let goes_on = apart && batch.iter().all(follows);
         if goes_on {
             decode.run_on(net, batch)?;
@@ -58,7 +63,8 @@ impl Ahead {
         if goes_on {
             let row = |(chunk, &token): (&Chunk<'_>, &u32)| {
                 let position = chunk.start + 1;
-                Row { token, position, blocks: chunk.blocks[..=position / BLOCK].to_vec() }
+                let slot = chunk.state.map(|state| state.slot);
+                Row { token, position, blocks: chunk.blocks[..=position / BLOCK].to_vec(), slot }
             };
             self.rows.extend(batch.iter().zip(picks.iter()).map(row));
         }
@@ -68,7 +74,9 @@ impl Ahead {
     /// Whether the step in flight is this one.
     fn is(&self, batch: &[Chunk<'_>]) -> bool {
         let same = |(chunk, row): (&Chunk<'_>, &Row)| {
-            chunk.tokens == [row.token] && chunk.start == row.position && chunk.blocks.starts_with(&row.blocks)
+            let state = chunk.state.map(|state| state.slot) == row.slot
+                && chunk.state.is_none_or(|state| state.saves.is_empty());
+            state && chunk.tokens == [row.token] && chunk.start == row.position && chunk.blocks.starts_with(&row.blocks)
         };
         !self.rows.is_empty() && batch.len() == self.rows.len() && batch.iter().zip(&self.rows).all(same)
     }

@@ -19,12 +19,13 @@
 use super::decode_batch::DecodeBatch;
 use super::inputs::Inputs;
 use super::recorded::{LENGTHS, Recorded, Shape, is_persistent};
-use super::weights::Layer;
+use super::states::States;
+use super::weights::{Attention, Delta, Layer, Mixer};
 use super::{DECODE_ROWS_MAX, Net};
 use crate::backend::Chunk;
 use crate::config::Experts;
 use ::cuda::{
-    AttentionCall, Buffer, EmbedCall, Error, Graph, Mailbox, MixtureCall, PICK_RING, PICK_ROWS_MAX, Part, Partial,
+    AttentionCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, DeltaWeights, Device, EmbedCall, Error, Graph, Mailbox, MixtureCall, PICK_RING, PICK_ROWS_MAX, Part, Partial,
     PersistentStep, PickCall, ProductCall, RowStep, SPLITS, Slice, StoreCall, Then, pack,
 };
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ pub(super) struct Decode {
     pub tickets_given: [u32; DECODE_ROWS_MAX],
     x: Buffer<f32>,
     heads: Buffer<f32>,
+    state_rows: Option<StateRows>,
     attended: Buffer<f32>,
     gated: Buffer<f32>,
     logits: Buffer<f32>,
@@ -51,13 +53,35 @@ pub(super) struct Decode {
     pub(super) recorded: HashMap<Shape, Recorded>,
 }
 
+/// What layers with recurrent states need.
+struct StateRows {
+    mixed: Buffer<f32>,
+    ready: Buffer<f32>,
+    factors: Buffer<f32>,
+    o: Buffer<f32>,
+    output: Buffer<f32>,
+}
+
+impl StateRows {
+    fn new(device: &Device, shape: DeltaShape) -> Result<StateRows, Error> {
+        let rows = |floats: usize| Buffer::zeroed(device, DECODE_ROWS_MAX * floats);
+        Ok(StateRows {
+            mixed: rows(shape.width())?,
+            ready: rows(shape.channels())?,
+            factors: rows(4 * shape.value_heads)?,
+            o: rows(shape.values())?,
+            output: rows(shape.values())?,
+        })
+    }
+}
+
 impl Decode {
     pub fn new(net: &Net) -> Result<Decode, Error> {
         let (config, device) = (&net.config, &net.device);
-        let q = config.heads * config.head;
+        let (q, mixed) = (config.heads * config.head, net.mixer_widths().1);
         const { assert!(DECODE_ROWS_MAX <= PICK_ROWS_MAX, "rows fit a pick") };
         const { assert!(LENGTHS.0 * SPLITS < LENGTHS.1, "parts are as short as they get only below the longest") };
-        let together = net.kernels.has_product_batch(config.embedding, config.feed_forward.max(q));
+        let together = net.kernels.has_product_batch(config.embedding, config.feed_forward.max(mixed));
         if let Some(Experts { count, used, .. }) = config.experts
             && !(together && net.kernels.has_experts(count, used))
         {
@@ -73,13 +97,14 @@ impl Decode {
         if net.kernels.has_floats() && !together {
             return Err(Error::Unsupported("matrices of floats this wide".to_owned()));
         }
-        let visits = config.experts.map_or(1, |experts| experts.used);
+        let visits = config.experts.map_or(1, |experts| experts.used + usize::from(experts.shared));
         Ok(Decode {
             inputs: Inputs::new(device, DECODE_ROWS_MAX, DECODE_ROWS_MAX, net.table_stride)?,
             mailbox: Mailbox::new(device, PICK_RING * PICK_ROWS_MAX)?,
             tickets_given: [0; DECODE_ROWS_MAX],
             x: Buffer::zeroed(device, DECODE_ROWS_MAX * config.embedding)?,
             heads: Buffer::zeroed(device, DECODE_ROWS_MAX * net.heads_width())?,
+            state_rows: net.states.as_ref().map(|states| StateRows::new(device, states.shape)).transpose()?,
             attended: Buffer::zeroed(device, DECODE_ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, DECODE_ROWS_MAX * visits * config.feed_forward)?,
             logits: Buffer::zeroed(device, DECODE_ROWS_MAX * config.vocab)?,
@@ -119,9 +144,13 @@ impl Decode {
 
     /// Sends a batch and starts its step; with logits and picks for every row, or with none.
     pub fn run(&mut self, net: &Net, batch: &[Chunk<'_>], with_logits: bool) -> Result<(), Error> {
-        self.inputs.send(batch)?;
-        let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
-        self.start(net, self.shape(net, batch, rows == batch.len(), with_logits, rows))
+        let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
+        self.inputs.send(batch, &net.begin_states(batch)?)?;
+        self.start(net, self.shape(net, batch, rows == batch.len(), with_logits, rows))?;
+        match (&net.states, batch) {
+            (Some(states), [chunk]) if is_persistent(net, rows) => states.save_after(&net.kernels, chunk),
+            _ => Ok(()),
+        }
     }
 
     /// Starts the step that follows the last one, on the tokens it picked.
@@ -151,7 +180,8 @@ impl Decode {
         let longest = batch.iter().map(|chunk| chunk.start + chunk.tokens.len() + 1).max().unwrap_or(1);
         let length_max =
             if is_persistent(net, rows) { LENGTHS.1 } else { longest.next_power_of_two().clamp(LENGTHS.0, LENGTHS.1) };
-        Shape { rows, apart, following: !apart && batch.len() == 1, with_logits, length_max }
+        let sequences = batch.len();
+        Shape { rows, sequences, apart, following: !apart && batch.len() == 1, with_logits, length_max }
     }
 
     fn start(&mut self, net: &Net, shape: Shape) -> Result<(), Error> {
@@ -281,19 +311,78 @@ impl Decode {
         EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() }
     }
 
-    /// The matrices of queries, keys and values.
-    fn attention_parts<'a>(&self, net: &Net, layer: &'a Layer) -> [Part<'a>; 3] {
-        let (q, kv) = (net.config.heads * net.config.head, net.config.kv_heads * net.config.head);
-        let bias = |from: usize, len: usize| layer.bias.as_ref().map(|bias| bias.part(from..from + len));
-        [
-            Part { matrix: &layer.q, bias: bias(0, q), output: 0 },
-            Part { matrix: &layer.k, bias: bias(q, kv), output: q },
-            Part { matrix: &layer.v, bias: bias(q + kv, kv), output: q + kv },
-        ]
+    /// The matrices that a layer's mixer begins with; where their results go, and how wide a row of them is.
+    fn mixer_parts<'a>(&'a self, net: &'a Net, layer: &'a Layer) -> Result<(Vec<Part<'a>>, Slice<'a, f32>, usize), Error> {
+        match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let (heads, stride) = (self.heads.all(), net.heads_width());
+                Ok((attention_parts(attention).to_vec(), heads, stride))
+            }
+            Mixer::Delta(delta) => {
+                let (states, rows) = self.states(net)?;
+                Ok((delta_parts(delta).to_vec(), rows.mixed.all(), states.shape.width()))
+            }
+        }
     }
 
-    fn attend(&self, net: &Net, shape: Shape, i: usize, kernels: &mut impl RowStep) -> Result<(), Error> {
-        let heads = net.heads(i, self.heads.all(), &self.inputs);
+    fn states<'a>(&'a self, net: &'a Net) -> Result<(&'a States, &'a StateRows), Error> {
+        let both = net.states.as_ref().zip(self.state_rows.as_ref());
+        both.ok_or_else(|| Error::Unsupported("recurrent states".to_owned()))
+    }
+
+    /// What is between the products of a layer's mixer, and where its result is.
+    fn mix<'a>(
+        &'a self,
+        net: &'a Net,
+        shape: Shape,
+        layer: &Layer,
+        kernels: &mut impl RowStep,
+    ) -> Result<Slice<'a, f32>, Error> {
+        match &layer.mixer {
+            Mixer::Attention(attention) => {
+                self.attend(net, shape, attention, kernels)?;
+                Ok(self.attended.all())
+            }
+            Mixer::Delta(delta) => {
+                self.update(net, shape, layer, delta, kernels)?;
+                Ok(self.states(net)?.1.output.all())
+            }
+        }
+    }
+
+    fn update(
+        &self,
+        net: &Net,
+        shape: Shape,
+        layer: &Layer,
+        delta: &Delta,
+        kernels: &mut impl RowStep,
+    ) -> Result<(), Error> {
+        let (states, rows) = self.states(net)?;
+        kernels.delta(&DeltaCall {
+            shape: states.shape,
+            states: states.view(),
+            layer: delta.index,
+            weights: delta_weights(delta),
+            rows: shape.rows,
+            sequences: shape.sequences,
+            x: self.x.all(),
+            norm: (&layer.norm, net.config.epsilon),
+            mixed: rows.mixed.all(),
+            stride: states.shape.width(),
+            rates: None,
+            ready: rows.ready.all(),
+            factors: rows.factors.all(),
+            o: rows.o.all(),
+            output: DeltaOutput::Floats(rows.output.all()),
+            positions: self.inputs.positions(),
+            row_sequences: self.inputs.sequences(),
+            runs: self.inputs.runs(),
+        })
+    }
+
+    fn attend(&self, net: &Net, shape: Shape, layer: &Attention, kernels: &mut impl RowStep) -> Result<(), Error> {
+        let heads = net.heads(layer, self.heads.all(), &self.inputs);
         if !shape.apart {
             kernels.store_heads(&StoreCall { heads, rows: shape.rows, queries: None })?;
         }
@@ -319,12 +408,11 @@ impl Decode {
         left: Option<Partial<'a>>,
     ) -> Result<Partial<'a>, Error> {
         let (config, layer, rows) = (&net.config, &net.weights.layers[i], shape.rows);
-        let (norm, output) = (&layer.attention_norm, (self.heads.all(), net.heads_width()));
-        let parts = self.attention_parts(net, layer);
-        decode_batch.normed(net, rows, (self.x.all(), left), norm, &parts, output, Then::Store)?;
-        self.attend(net, shape, i, &mut &net.kernels)?;
-        let bias = layer.attention_output_bias.as_ref().map(Buffer::all);
-        let left = decode_batch.left(net, rows, self.attended.all(), &layer.attention_output, bias)?;
+        let (parts, output, stride) = self.mixer_parts(net, layer)?;
+        decode_batch.normed(net, rows, (self.x.all(), left), &layer.norm, &parts, (output, stride), Then::Store)?;
+        let mixed = self.mix(net, shape, layer, &mut &net.kernels)?;
+        let bias = layer.output_bias.as_ref().map(Buffer::all);
+        let left = decode_batch.left(net, rows, mixed, &layer.output, bias)?;
         if let Some(router) = &layer.router {
             return decode_batch.experts(net, rows, (self.x.all(), left), layer, router, self.gated.all());
         }
@@ -338,14 +426,13 @@ impl Decode {
         let (config, layer, rows) = (&net.config, &net.weights.layers[i], shape.rows);
         let residual = (self.x.all(), config.embedding);
         let norm = |norm| Some((norm, config.epsilon));
-        let (parts, input) = (&self.attention_parts(net, layer), self.x.all());
-        let (output, stride) = (self.heads.all(), net.heads_width());
-        let (norm_of, then) = (norm(&layer.attention_norm), Then::Store);
+        let (parts, output, stride) = self.mixer_parts(net, layer)?;
+        let (parts, input, norm_of, then) = (&parts, self.x.all(), norm(&layer.norm), Then::Store);
         kernels.product(&ProductCall { parts, rows, input, norm: norm_of, output, stride, then })?;
-        self.attend(net, shape, i, kernels)?;
-        let bias = layer.attention_output_bias.as_ref().map(Buffer::all);
-        let parts = &[Part { matrix: &layer.attention_output, bias, output: 0 }];
-        let ((output, stride), input, then) = (residual, self.attended.all(), Then::Add);
+        let mixed = self.mix(net, shape, layer, kernels)?;
+        let bias = layer.output_bias.as_ref().map(Buffer::all);
+        let parts = &[Part { matrix: &layer.output, bias, output: 0 }];
+        let ((output, stride), input, then) = (residual, mixed, Then::Add);
         kernels.product(&ProductCall { parts, rows, input, norm: None, output, stride, then })?;
         if let (Some(router), Some(experts)) = (&layer.router, config.experts) {
             return kernels.mixture(&self.mixture_call(net, layer, router, experts));
@@ -368,6 +455,29 @@ impl Decode {
     ) -> MixtureCall<'a> {
         let (Layer { gate, up, down, .. }, Experts { count, used, .. }) = (layer, experts);
         let norm = (&layer.feed_forward_norm, net.config.epsilon);
-        MixtureCall { x: self.x.all(), norm, router, count, used, gate, up, down, gated: self.gated.all() }
+        let shared = layer.shared.as_ref().map(|[gate, up, down]| [gate, up, down]);
+        MixtureCall { x: self.x.all(), norm, router, count, used, shared, gate, up, down, gated: self.gated.all() }
     }
+}
+
+/// The matrices of queries, keys and values.
+pub(super) fn attention_parts(layer: &Attention) -> [Part<'_>; 3] {
+    let mut output = 0;
+    [&layer.q, &layer.k, &layer.v].map(|matrix| {
+        let own = output..output + matrix.rows;
+        output = own.end;
+        let bias = layer.bias.as_ref().map(|bias| bias.part(own.clone()));
+        Part { matrix, bias, output: own.start }
+    })
+}
+
+/// Those of a layer with a state: queries, keys and values, then the result's gate.
+fn delta_parts(layer: &Delta) -> [Part<'_>; 2] {
+    let part = |matrix, output| Part { matrix, bias: None, output };
+    [part(&layer.qkv, 0), part(&layer.gate, layer.qkv.rows)]
+}
+
+pub(super) fn delta_weights(layer: &Delta) -> DeltaWeights<'_> {
+    let Delta { taps, dt, a, norm, rates, .. } = layer;
+    DeltaWeights { taps, dt, a, norm, rates }
 }

@@ -48,7 +48,7 @@ struct Floats {
 impl Floats {
     fn new(net: &Net, rows: usize) -> Result<Floats, Error> {
         let (config, device) = (&net.config, &net.device);
-        let widest = config.embedding.max(config.feed_forward).max(config.heads * config.head);
+        let widest = config.embedding.max(config.feed_forward).max(net.mixer_widths().1);
         Ok(Floats {
             normed: Buffer::zeroed(device, rows * config.embedding)?,
             ready: Buffer::zeroed(device, 2 * rows * widest)?,
@@ -72,9 +72,9 @@ impl Mixture {
         Ok(Mixture {
             experts,
             normed: Buffer::zeroed(device, rows * net.config.embedding)?,
-            scores: Buffer::zeroed(device, rows * experts.count)?,
+            scores: Buffer::zeroed(device, rows * (experts.count + usize::from(experts.shared)))?,
             chosen: Buffer::zeroed(device, rows * experts.used)?,
-            shares: Buffer::zeroed(device, rows * experts.used)?,
+            shares: Buffer::zeroed(device, rows * (experts.used + usize::from(experts.shared)))?,
         })
     }
 }
@@ -90,8 +90,8 @@ impl DecodeBatch {
     pub fn new(net: &Net, rows: usize) -> Result<DecodeBatch, Error> {
         let (config, device) = (&net.config, &net.device);
         let supers = pack::supers;
-        let visits = config.experts.map_or(1, |experts| experts.used);
-        let slices = (visits * supers(config.feed_forward)).max(supers(config.heads * config.head));
+        let visits = config.experts.map_or(1, |experts| experts.used + usize::from(experts.shared));
+        let slices = (visits * supers(config.feed_forward)).max(supers(net.mixer_widths().1));
         Ok(DecodeBatch {
             quantised: Buffer::zeroed(device, quantised_bytes(config.embedding))?,
             sums: Buffer::zeroed(device, slices * rows * config.embedding)?,
@@ -220,17 +220,54 @@ impl DecodeBatch {
         gated: Slice<'_, f32>,
     ) -> Result<Partial<'a>, Error> {
         let mixture = self.mixture.as_ref().ok_or_else(|| Error::Unsupported("experts".to_owned()))?;
-        let Experts { count, used, .. } = mixture.experts;
+        let Experts { count, used, shared } = mixture.experts;
         let (normed, chosen, shares) = (mixture.normed.all(), mixture.chosen.all(), mixture.shares.all());
         self.residual_norm_quant(net, rows, (x.0, Some(x.1)), &layer.feed_forward_norm, &layer.gate, Some(normed))?;
         let (scores, arrived) = (mixture.scores.all(), self.arrived.all());
         let (input, norm) = (x.0, (&layer.feed_forward_norm, net.config.epsilon));
-        net.kernels.route(&RouteCall { input, norm, rows, router, count, used, scores, arrived, chosen, shares })?;
+        net.kernels.route(&RouteCall {
+            input,
+            norm,
+            rows,
+            router,
+            count,
+            used,
+            shared,
+            scores,
+            arrived,
+            chosen,
+            shares,
+        })?;
         let (matrix, up) = (&layer.gate, Some(&layer.up));
         let (input, output) = (normed, gated);
         net.kernels.experts(&ExpertsCall { matrix, up, count, chosen, used, rows, input, output })?;
         let (matrix, output) = (&layer.down, self.sums.all());
         net.kernels.experts(&ExpertsCall { matrix, up: None, count, chosen, used, rows, input: gated, output })?;
-        Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used)) })
+        let Some([shared_gate, shared_up, shared_down]) = &layer.shared else {
+            return Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used)) });
+        };
+        // What all rows visit follows what they chose, as one more visit.
+        if !alike(shared_gate, &layer.gate) {
+            self.residual_norm_quant(net, rows, (x.0, None), &layer.feed_forward_norm, shared_gate, None)?;
+        }
+        let own = gated.part(rows * used * matrix.columns..gated.len);
+        net.kernels.product_batch(&ProductBatchCall {
+            parts: &[Part { matrix: shared_gate, bias: None, output: 0 }],
+            rows,
+            input: Rows::Quantised(self.quantised.all()),
+            output: own,
+            stride: matrix.columns,
+            then: Then::Gate(shared_up),
+        })?;
+        let before = used * pack::supers(matrix.columns) * rows * shared_down.rows;
+        net.kernels.product_batch(&ProductBatchCall {
+            parts: &[Part { matrix: shared_down, bias: None, output: 0 }],
+            rows,
+            input: Rows::Plain(own),
+            output: self.sums.part(before..self.sums.len()),
+            stride: shared_down.rows,
+            then: Then::Add,
+        })?;
+        Ok(Partial { sums: output, columns: matrix.columns, bias: None, visits: Some((shares, used + 1)) })
     }
 }

@@ -8,7 +8,7 @@
 use super::Net;
 use super::decode::Decode;
 use super::recorded::{Shape, is_persistent};
-use crate::backend::{BLOCK, Chunk, Want};
+use crate::backend::{BLOCK, Chunk, StateUse, Want};
 use ::cuda::Error;
 use std::time::{Duration, Instant};
 
@@ -60,7 +60,8 @@ impl Decode {
     /// How long steps take from the first position on. What they leave in the first block of the cache nobody reads.
     fn time_steps(&mut self, net: &Net) -> Result<Duration, Error> {
         const { assert!(STEPS <= BLOCK, "they need one block") };
-        let first = Chunk { tokens: &[0], start: 0, blocks: &[0], want: Want::Last, state: None };
+        let state = net.states.as_ref().map(|_| StateUse { slot: 0, drafted: 0, saves: &[] });
+        let first = Chunk { tokens: &[0], start: 0, blocks: &[0], want: Want::Last, state };
         net.device.synchronize()?;
         let begun = Instant::now();
         self.run(net, &[first], true)?;

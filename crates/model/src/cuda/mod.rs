@@ -20,10 +20,11 @@ mod rows;
 mod selftest;
 mod shapes;
 mod shortlist;
+mod states;
 mod steps;
 mod weights;
 
-pub use selftest::{SelftestError, selftest};
+pub use selftest::{SelftestError, selftest, selftest_of_states};
 pub use shapes::{SHAPES, shape};
 
 use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
@@ -32,7 +33,7 @@ use crate::cpu::fingerprint;
 use crate::gguf::Gguf;
 use crate::load::LoadError;
 use crate::rope::Rope;
-use ::cuda::{Buffer, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
+use ::cuda::{Buffer, DeltaRun, Device, Error, Facts, HeadsCall, Kernels, KernelsOptions, Pinned, Slice};
 use ahead::Ahead;
 use decode::Decode;
 use kernels::KvType;
@@ -42,7 +43,8 @@ use rows::{StepKind, groups, wanted_rows};
 use shortlist::ShortlistStep;
 use std::ops::Range;
 use std::path::Path;
-use weights::{FileSource, Layer, RandomSource, Source, Weights};
+use states::States;
+use weights::{Attention, FileSource, RandomSource, Source, Weights};
 
 /// Most rows of a step that is computed like single tokens.
 pub const DECODE_ROWS_MAX: usize = 32;
@@ -91,6 +93,8 @@ struct Net {
     kv: Buffer<u8>,
     block_bytes: usize,
     angles: Buffer<[f32; 2]>,
+    /// Where some layers have recurrent states.
+    states: Option<States>,
     /// Block numbers per sequence in a step's inputs.
     table_stride: usize,
 }
@@ -104,9 +108,6 @@ impl CudaModel {
             return Err(LoadError::NotOnCard(
                 "queries that grow with the position (mistral3) do not run on a card yet",
             ));
-        }
-        if config.delta_net.is_some() {
-            return Err(LoadError::NotOnCard("layers with recurrent state (Gated DeltaNet) do not run on a card yet"));
         }
         let device = Device::open(options.card)?;
         // Saved blocks of other orders of elements (`exchange` in the crate's `kernels/heads.cuh`) are not read.
@@ -131,17 +132,33 @@ impl CudaModel {
         identity: u64,
     ) -> Result<CudaModel, LoadError> {
         let weights = Weights::load(&config, &device, source)?;
-        let Config { head, heads, kv_heads, layers, .. } = config;
+        let Config { head, heads, kv_heads, gated_attention: gated, .. } = config;
         let formats = weights.formats();
         let multiprocessors = device.facts().multiprocessors as usize;
         let (columns, experts, times) = (config.embedding, config.experts.is_some(), options.times);
         let kv8 = options.kv_type == KvType::Q8;
-        let wanted = KernelsOptions { formats, head, heads, kv_heads, kv8, columns, experts, multiprocessors, times };
-        let block_bytes = layers * wanted.layer_bytes();
+        let shared = config.experts.is_some_and(|experts| experts.shared);
+        let wanted = KernelsOptions {
+            formats,
+            head,
+            heads,
+            kv_heads,
+            kv8,
+            columns,
+            experts,
+            shared,
+            gated,
+            delta: config.delta_net.is_some(),
+            multiprocessors,
+            times,
+        };
+        let block_bytes = config.attention_layers() * wanted.layer_bytes();
         let kernels = Kernels::new(&device, wanted)?;
         source.fill(&kernels, &weights)?;
         let blocks = options.kv_tokens.div_ceil(BLOCK).max(1);
         let positions = config.context.min(blocks * BLOCK);
+        let states = |delta| States::new(&config, delta, blocks * block_bytes, &device);
+        let states = config.delta_net.map(states).transpose()?;
         let info = ModelInfo {
             vocab: config.vocab,
             context: positions,
@@ -150,12 +167,13 @@ impl CudaModel {
             rows_max: ROWS_MAX,
             bytes_per_token: weights.bytes_per_token(config.experts),
             fingerprint: identity,
-            states: None,
+            states: states.as_ref().map(States::info),
         };
         let net = Net {
             angles: angles(&config, weights.rope_factors.as_deref(), positions, &device)?,
             kv: Buffer::zeroed(&device, blocks * block_bytes)?,
             block_bytes,
+            states,
             table_stride: positions.div_ceil(BLOCK),
             config: config.clone(),
             device: device.clone(),
@@ -196,6 +214,15 @@ impl CudaModel {
         self.net.device.synchronize().map_err(failed)
     }
 
+    fn check(&self, batch: &[Chunk<'_>]) -> Result<(), BackendError> {
+        check(&self.info, batch)?;
+        self.net.states.as_ref().map_or(Ok(()), |states| states.check(batch))
+    }
+
+    fn states(&self) -> Result<&States, BackendError> {
+        self.net.states.as_ref().ok_or_else(|| BackendError::BadBatch("the model has no recurrent state".to_owned()))
+    }
+
     fn block(&self, block: u32) -> Result<usize, BackendError> {
         let exists = (block as usize) < self.info.blocks;
         let missing = || BackendError::BadBatch(format!("block {block} does not exist"));
@@ -209,13 +236,13 @@ impl Backend for CudaModel {
     }
 
     fn forward(&mut self, batch: &[Chunk<'_>], logits: &mut Vec<f32>) -> Result<(), BackendError> {
-        check(&self.info, batch)?;
+        self.check(batch)?;
         self.ahead.forget();
         self.step(batch, logits).map_err(failed)
     }
 
     fn pick(&mut self, batch: &[Chunk<'_>], picks: &mut Vec<u32>) -> Result<bool, BackendError> {
-        check(&self.info, batch)?;
+        self.check(batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let wanted = wanted_rows(batch);
         let kind_of = self.kinds();
@@ -241,7 +268,7 @@ impl Backend for CudaModel {
         mask: &mut dyn FnMut(usize, &mut [u32]) -> bool,
         lists: &mut Vec<Shortlist>,
     ) -> Result<bool, BackendError> {
-        check(&self.info, batch)?;
+        self.check(batch)?;
         let rows: usize = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let Some(shortlist) =
             self.shortlist.as_mut().filter(|_| rows <= DECODE_ROWS_MAX && wanted_rows(batch).len() == rows)
@@ -285,12 +312,28 @@ impl Backend for CudaModel {
         }
         self.net.kv.write(at, bytes).map_err(failed)
     }
+
+    fn copy_state(&mut self, from: u32, to: u32, position: usize) -> Result<(), BackendError> {
+        self.states()?.copy(&self.net.kernels, from, to, position)
+    }
+
+    fn export_state(&self, slot: u32, position: usize, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        self.states()?.export(slot, position, bytes)
+    }
+
+    fn import_state(&mut self, slot: u32, position: usize, bytes: &[u8]) -> Result<(), BackendError> {
+        self.states()?.import(slot, position, bytes)
+    }
 }
 
 impl Net {
     /// What every kernel that touches heads is told.
-    fn heads<'a>(&'a self, i: usize, rows: Slice<'a, f32>, inputs: &'a inputs::Inputs) -> HeadsCall<'a> {
-        let layer: &Layer = &self.weights.layers[i];
+    fn heads<'a>(
+        &'a self,
+        layer: &'a Attention,
+        rows: Slice<'a, f32>,
+        inputs: &'a inputs::Inputs,
+    ) -> HeadsCall<'a> {
         HeadsCall {
             rows,
             positions: inputs.positions(),
@@ -299,7 +342,7 @@ impl Net {
             table_stride: self.table_stride,
             cache: self.kv.all(),
             block_bytes: self.block_bytes,
-            layer: i,
+            layer: layer.index,
             q_norm: layer.q_norm.as_ref(),
             k_norm: layer.k_norm.as_ref(),
             epsilon: self.config.epsilon,
@@ -309,9 +352,21 @@ impl Net {
         }
     }
 
-    /// Floats of a row of queries, keys and values.
+    /// Floats of a row of queries, their gates, keys and values.
     fn heads_width(&self) -> usize {
-        (self.config.heads + 2 * self.config.kv_heads) * self.config.head
+        let Config { heads, kv_heads, head, gated_attention, .. } = self.config;
+        (heads * if gated_attention { 2 } else { 1 } + 2 * kv_heads) * head
+    }
+
+    /// Floats of the widest row that a layer's first products leave, and of what its mixer makes of it.
+    fn mixer_widths(&self) -> (usize, usize) {
+        let (width, result) = self.states.as_ref().map_or((0, 0), |s| (s.shape.width(), s.shape.values()));
+        (width.max(self.heads_width()), result.max(self.config.heads * self.config.head))
+    }
+
+    /// What a step is told of its sequences' states.
+    fn begin_states(&self, batch: &[Chunk<'_>]) -> Result<Vec<DeltaRun>, Error> {
+        self.states.as_ref().map_or(Ok(Vec::new()), |states| states.begin(&self.kernels, batch))
     }
 }
 

@@ -5,13 +5,15 @@
 //! through experts are in `expert_rows.rs`.
 
 use super::expert_rows::ExpertRows;
+use super::decode::delta_weights;
 use super::inputs::Inputs;
 use super::rows::StepKind;
+use super::weights::{Attention, Delta, Layer, Mixer};
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    AddPartsCall, Buffer, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, GemmPackedCall,
-    GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, Slice, StoreCall, pack,
+    AddPartsCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, Device, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, GemmPackedCall,
+    GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, ScaleRowsCall, Slice, StoreCall, pack,
 };
 
 /// Query rows of one tile of attention.
@@ -34,6 +36,7 @@ pub(super) struct Prefill {
     half: Buffer<u16>,
     queries: Buffer<u16>,
     gated: Buffer<u16>,
+    state_rows: Option<StateRows>,
     /// Where matrices are written out, if any are.
     expanded: Buffer<u16>,
     /// Of medium steps: results of the parts that rows are cut into.
@@ -42,24 +45,49 @@ pub(super) struct Prefill {
     visits: Option<ExpertRows>,
 }
 
+/// What layers with recurrent states need.
+struct StateRows {
+    mixed: Buffer<f32>,
+    rates: Buffer<f32>,
+    ready: Buffer<f32>,
+    factors: Buffer<f32>,
+    o: Buffer<f32>,
+}
+
+impl StateRows {
+    fn new(device: &Device, shape: DeltaShape) -> Result<StateRows, Error> {
+        let rows = |floats: usize| Buffer::zeroed(device, ROWS_MAX * floats);
+        Ok(StateRows {
+            mixed: rows(shape.channels() + shape.values())?,
+            rates: rows(2 * shape.value_heads)?,
+            ready: rows(shape.channels())?,
+            factors: rows(4 * shape.value_heads)?,
+            o: rows(shape.values())?,
+        })
+    }
+}
+
 impl Prefill {
     pub fn new(net: &Net) -> Result<Prefill, Error> {
         let (config, device) = (&net.config, &net.device);
-        let (width, q, ff) = (config.embedding, config.heads * config.head, config.feed_forward);
-        // Experts have what they need for themselves.
-        let ff = if config.experts.is_some() { 0 } else { ff };
-        let largest = if net.kernels.expands() { width * net.heads_width().max(2 * ff).max(q) } else { 0 };
+        let (width, q) = (config.embedding, config.heads * config.head);
+        let (first, mixed) = net.mixer_widths();
+        // Experts that are chosen have what they need for themselves.
+        let alone = config.experts.is_none_or(|experts| experts.shared);
+        let ff = if alone { config.feed_forward } else { 0 };
+        let largest = if net.kernels.expands() { width * first.max(2 * ff).max(mixed) } else { 0 };
         Ok(Prefill {
             inputs: Inputs::new(device, ROWS_MAX, SEQUENCES_MAX, net.table_stride)?,
             tiles: Buffer::zeroed(device, TILES_MAX)?,
             tiles_image: Pinned::zeroed(device, TILES_MAX)?,
             x: Buffer::zeroed(device, ROWS_MAX * width)?,
             heads: Buffer::zeroed(device, ROWS_MAX * net.heads_width())?,
-            half: Buffer::zeroed(device, ROWS_MAX * width.max(q))?,
+            half: Buffer::zeroed(device, ROWS_MAX * width.max(mixed))?,
+            state_rows: net.states.as_ref().map(|states| StateRows::new(device, states.shape)).transpose()?,
             queries: Buffer::zeroed(device, ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, ROWS_MAX * ff)?,
             expanded: Buffer::zeroed(device, largest)?,
-            parts: Buffer::zeroed(device, StepKind::PrefillShort.rows_max() * CUTS_MAX * width.max(net.heads_width()))?,
+            parts: Buffer::zeroed(device, StepKind::PrefillShort.rows_max() * CUTS_MAX * width.max(first))?,
             visits: config.experts.map(|experts| ExpertRows::new(net, experts)).transpose()?,
         })
     }
@@ -73,13 +101,13 @@ impl Prefill {
     pub fn run(&mut self, net: &Net, kind: StepKind, batch: &[Chunk<'_>]) -> Result<(), Error> {
         // The images may still be in flight to the card for the step before.
         net.device.synchronize()?;
-        self.inputs.send(batch)?;
+        self.inputs.send(batch, &net.begin_states(batch)?)?;
         let tiles = self.send_tiles(batch)?;
         let rows = batch.iter().map(|chunk| chunk.tokens.len()).sum();
         let tokens = self.inputs.first_tokens(rows);
         net.kernels.embed(&EmbedCall { table: &net.weights.embeddings, tokens, output: self.x.all() })?;
         for i in 0..net.weights.layers.len() {
-            self.attention(net, i, (kind, rows), tiles)?;
+            self.mix(net, i, (kind, rows, batch.len()), tiles)?;
             self.feed_forward(net, i, (kind, rows))?;
         }
         Ok(())
@@ -101,18 +129,70 @@ impl Prefill {
         Ok(tiles)
     }
 
-    /// `x += output(attention(norm(x)))`.
-    fn attention(&self, net: &Net, i: usize, (kind, rows): (StepKind, usize), tiles: usize) -> Result<(), Error> {
-        let (layer, kernels) = (&net.weights.layers[i], &net.kernels);
-        self.norm(net, &layer.attention_norm, rows)?;
-        let (input, parts) = (self.half.all(), [&layer.q, &layer.k, &layer.v]);
+    /// `x += output(mixer(norm(x)))`.
+    fn mix(
+        &self,
+        net: &Net,
+        i: usize,
+        (kind, rows, sequences): (StepKind, usize, usize),
+        tiles: usize,
+    ) -> Result<(), Error> {
+        let layer = &net.weights.layers[i];
+        self.norm(net, &layer.norm, rows)?;
+        match &layer.mixer {
+            Mixer::Attention(attention) => self.attend(net, attention, (kind, rows), tiles)?,
+            Mixer::Delta(delta) => self.update(net, layer, delta, (kind, rows, sequences))?,
+        }
+        let (parts, bias) = ([&layer.output], layer.output_bias.as_ref());
+        self.product(net, (kind, rows), self.half.all(), &parts, bias, GemmPackedThen::Add(self.x.all()))
+    }
+
+    fn attend(
+        &self,
+        net: &Net,
+        layer: &Attention,
+        (kind, rows): (StepKind, usize),
+        tiles: usize,
+    ) -> Result<(), Error> {
+        let (kernels, input, parts) = (&net.kernels, self.half.all(), [&layer.q, &layer.k, &layer.v]);
         self.product(net, (kind, rows), input, &parts, layer.bias.as_ref(), GemmPackedThen::Store(self.heads.all()))?;
-        let heads = net.heads(i, self.heads.all(), &self.inputs);
+        let heads = net.heads(layer, self.heads.all(), &self.inputs);
         kernels.store_heads(&StoreCall { heads, rows, queries: Some(self.queries.all()) })?;
         let (queries, tiles) = (self.queries.all(), self.tiles.part(0..tiles));
-        kernels.flash(&FlashCall { heads, queries, tiles, output: self.half.all() }, rows)?;
-        let (parts, bias) = ([&layer.attention_output], layer.attention_output_bias.as_ref());
-        self.product(net, (kind, rows), self.half.all(), &parts, bias, GemmPackedThen::Add(self.x.all()))
+        kernels.flash(&FlashCall { heads, queries, tiles, output: self.half.all() }, rows)
+    }
+
+    fn update(
+        &self,
+        net: &Net,
+        layer: &Layer,
+        delta: &Delta,
+        (kind, rows, sequences): (StepKind, usize, usize),
+    ) -> Result<(), Error> {
+        let both = net.states.as_ref().zip(self.state_rows.as_ref());
+        let (states, own) = both.ok_or_else(|| Error::Unsupported("recurrent states".to_owned()))?;
+        let (input, parts) = (self.half.all(), [&delta.qkv, &delta.gate]);
+        self.product(net, (kind, rows), input, &parts, None, GemmPackedThen::Store(own.mixed.all()))?;
+        net.kernels.delta(&DeltaCall {
+            shape: states.shape,
+            states: states.view(),
+            layer: delta.index,
+            weights: delta_weights(delta),
+            rows,
+            sequences,
+            x: self.x.all(),
+            norm: (&layer.norm, net.config.epsilon),
+            mixed: own.mixed.all(),
+            stride: states.shape.rates(),
+            rates: Some(own.rates.all()),
+            ready: own.ready.all(),
+            factors: own.factors.all(),
+            o: own.o.all(),
+            output: DeltaOutput::Halves(self.half.all()),
+            positions: self.inputs.positions(),
+            row_sequences: self.inputs.sequences(),
+            runs: self.inputs.runs(),
+        })
     }
 
     /// `x += feed_forward(norm(x))`.
@@ -120,11 +200,22 @@ impl Prefill {
         let (layer, width) = (&net.weights.layers[i], net.config.embedding);
         self.norm(net, &layer.feed_forward_norm, rows)?;
         if let Some(visits) = &self.visits {
-            return visits.feed_forward(net, i, self.half.all(), self.x.part(0..rows * width));
+            visits.feed_forward(net, i, self.half.all(), self.x.part(0..rows * width))?;
+            return self.shared_expert(net, layer, (kind, rows));
         }
         let then = GemmPackedThen::Gate(&layer.up, self.gated.all());
         self.product(net, (kind, rows), self.half.all(), &[&layer.gate], None, then)?;
         self.product(net, (kind, rows), self.gated.all(), &[&layer.down], None, GemmPackedThen::Add(self.x.all()))
+    }
+
+    /// The expert that all rows visit, by its share.
+    fn shared_expert(&self, net: &Net, layer: &Layer, (kind, rows): (StepKind, usize)) -> Result<(), Error> {
+        let (Some([gate, up, down]), Some(router)) = (&layer.shared, &layer.router) else { return Ok(()) };
+        let (input, x, width) = (self.half.all(), self.gated.all(), down.columns);
+        self.product(net, (kind, rows), input, &[gate], None, GemmPackedThen::Gate(up, x))?;
+        let gate = router.part(router.len() - net.config.embedding..router.len());
+        net.kernels.scale_rows(&ScaleRowsCall { input, gate, x, rows, width })?;
+        self.product(net, (kind, rows), x, &[down], None, GemmPackedThen::Add(self.x.all()))
     }
 
     /// Rows times matrices, whose outputs stand side by side.

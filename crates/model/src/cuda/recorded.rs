@@ -16,6 +16,7 @@ pub(super) enum Recorded {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     pub rows: usize,
+    pub sequences: usize,
     /// Every row has its own sequence.
     pub apart: bool,
     /// All rows are of one sequence, in which they follow each other.
@@ -31,7 +32,7 @@ pub(super) const LENGTHS: (usize, usize) = (256, 1 << 15);
 
 impl Shape {
     pub fn of_persistent(with_logits: bool) -> Shape {
-        Shape { rows: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
+        Shape { rows: 1, sequences: 1, apart: true, following: false, with_logits, length_max: LENGTHS.1 }
     }
 }
 
@@ -39,7 +40,10 @@ impl Shape {
 pub(super) fn is_persistent(net: &Net, rows: usize) -> bool {
     let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
     let has = match experts {
-        Some(e) => kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used),
+        Some(e) => {
+            net.weights.layers.iter().all(|layer| layer.is_alike())
+                && kernels.has_mixtures(*layers, *embedding, *feed_forward, e.count, e.used)
+        }
         None => kernels.has_persistent(*embedding, *feed_forward, *layers),
     };
     rows == 1 && has

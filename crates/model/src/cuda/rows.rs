@@ -1,7 +1,7 @@
 //! Rows of a step: which of them somebody wants, and how a batch is cut into steps.
 
 use super::{DECODE_ROWS_MAX, ROWS_MAX};
-use crate::backend::{Chunk, Want};
+use crate::backend::{Chunk, StateUse, Want};
 
 /// Most rows of a sequence that are computed like single tokens, 32 after 32: a token and the longest draft behind it.
 const DRAFT_ROWS: usize = 65;
@@ -56,18 +56,35 @@ pub(super) fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>, ro
     let mut groups: Vec<Vec<Chunk<'b>>> = Vec::new();
     let mut room = 0;
     for chunk in chunks {
-        for (i, tokens) in chunk.tokens.chunks(rows_max).enumerate() {
-            let start = chunk.start + i * rows_max;
+        let mut start = chunk.start;
+        for (i, tokens) in parts(chunk, rows_max).into_iter().enumerate() {
+            let state = chunk.state.map(|state| part_of_state(state, start + tokens.len() == chunk.start + chunk.tokens.len()));
             // Rows that follow others of their sequence need those to be done.
             if i > 0 || tokens.len() > room || groups.is_empty() {
                 groups.push(Vec::new());
                 room = rows_max;
             }
             room -= tokens.len();
-            groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, ..*chunk }));
+            groups.last_mut().into_iter().for_each(|group| group.push(Chunk { tokens, start, state, ..*chunk }));
+            start += tokens.len();
         }
     }
     groups
+}
+
+/// A chunk's tokens in parts. Drafted ones are all in the last, which has one before them at least.
+fn parts<'b>(chunk: &Chunk<'b>, rows_max: usize) -> Vec<&'b [u32]> {
+    let drafted = chunk.state.map_or(0, |state| state.drafted);
+    if chunk.tokens.len() <= rows_max || drafted == 0 {
+        return chunk.tokens.chunks(rows_max).collect();
+    }
+    let (certain, last) = chunk.tokens.split_at(chunk.tokens.len() - drafted - 1);
+    certain.chunks(rows_max).chain([last]).collect()
+}
+
+/// What a part of a chunk does with its state: only the last leaves drafted tokens, and copies.
+fn part_of_state(state: StateUse<'_>, is_last: bool) -> StateUse<'_> {
+    if is_last { state } else { StateUse { drafted: 0, saves: &[], ..state } }
 }
 
 /// Rows of a step whose logits are wanted, in order.

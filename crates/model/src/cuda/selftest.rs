@@ -3,9 +3,10 @@
 //!
 //! The many kernels have their oracle on the CPU (`cuda::selftest`), so this is the oracle of the one. Weights are random.
 
-use super::{CudaModel, CudaOptions, shape};
-use crate::backend::{BLOCK, Backend, BackendError, Chunk, Want};
-use crate::config::{Config, ConfigOptions, Experts, LayerKind};
+use super::shapes::kinds;
+use super::{CudaModel, CudaOptions, ROWS_MAX, shape};
+use crate::backend::{BLOCK, Backend, BackendError, Chunk, StateUse, Want};
+use crate::config::{Config, ConfigOptions, DeltaNetConfig, Experts};
 use crate::load::LoadError;
 use ::cuda::selftest::{Cases, Outcome};
 use kernels::KvType;
@@ -26,6 +27,7 @@ pub enum SelftestError {
 }
 
 /// A model's shape with fewer layers, and what is asked of it.
+#[derive(Clone, Copy)]
 struct Steps {
     name: &'static str,
     layers: usize,
@@ -36,50 +38,95 @@ struct Steps {
     depths: &'static [usize],
     /// How many are compared.
     rows: usize,
+    /// What is smaller of a model with states.
+    smaller: Option<Smaller>,
 }
 
 /// Depths at which attention has a row's positions in one part, in one or in two, and in twenty or so.
 const DEPTHS: &[usize] = &[0, 250, 5000];
 
 /// The real shapes.
-const REAL: [Steps; 5] = [
+const REAL: [Steps; 7] = [
     steps("qwen2.5-coder-0.5b", 24, 4864, KvType::F16),
     steps("qwen2.5-coder-1.5b", 4, 8960, KvType::F16),
     steps("qwen2.5-coder-1.5b", 4, 8960, KvType::Q8),
     steps("qwen2.5-coder-7b", 2, 18_944, KvType::F16),
     Steps { experts: 128, ..steps("qwen3-coder-30b-a3b", 2, 768, KvType::F16) },
+    Steps { experts: 256, ..steps("qwen3.6-35b-a3b", 4, 512, KvType::F16) },
+    steps("qwen3.8-27b", 4, 17_408, KvType::F16),
 ];
 
 /// Small ones, for what is a thousand times slower than a card.
-const SMALL: [Steps; 3] = [
+const SMALL: [Steps; 5] = [
     Steps { depths: &[0, 252], rows: 6, ..steps("qwen2.5-coder-7b", 1, 4096, KvType::F16) },
     Steps { depths: &[0], rows: 6, ..steps("qwen2.5-coder-7b", 1, 4096, KvType::Q8) },
     Steps { depths: &[0], rows: 2, experts: 16, ..steps("qwen3-coder-30b-a3b", 1, 768, KvType::F16) },
+    STATES[0],
+    STATES[1],
 ];
 
+/// Models with recurrent states, as small.
+const STATES: [Steps; 2] = [
+    Steps { depths: &[0, 126], rows: 6, experts: 16, smaller: smaller(512, 4), ..steps("qwen3.6-35b-a3b", 4, 512, KvType::F16) },
+    // Wider than a norm is for one super-block per warp.
+    Steps { depths: &[0], rows: 6, smaller: smaller(4352, 6), ..steps("qwen3.8-27b", 4, 512, KvType::F16) },
+];
+
+/// Width, and heads of values; there are two of keys, and four of queries for one of keys in layers that attend.
+#[derive(Clone, Copy)]
+struct Smaller {
+    embedding: usize,
+    value_heads: usize,
+}
+
+const fn smaller(embedding: usize, value_heads: usize) -> Option<Smaller> {
+    Some(Smaller { embedding, value_heads })
+}
+
 const fn steps(name: &'static str, layers: usize, feed_forward: usize, kv_type: KvType) -> Steps {
-    Steps { name, layers, feed_forward, experts: 0, kv_type, depths: DEPTHS, rows: 70 }
+    Steps { name, layers, feed_forward, experts: 0, kv_type, depths: DEPTHS, rows: 70, smaller: None }
 }
 
 /// Steps of several rows against single ones; the error is the number of rows that differ in any bit.
 pub fn selftest(card: usize, cases: Cases) -> Result<Vec<Outcome>, SelftestError> {
-    let all = if cases == Cases::All { &REAL[..] } else { &SMALL };
+    selftest_of(card, if cases == Cases::All { &REAL } else { &SMALL })
+}
+
+/// Only small models with recurrent states.
+pub fn selftest_of_states(card: usize) -> Result<Vec<Outcome>, SelftestError> {
+    selftest_of(card, &STATES)
+}
+
+fn selftest_of(card: usize, all: &[Steps]) -> Result<Vec<Outcome>, SelftestError> {
     let mut outcomes = Vec::new();
     for steps in all {
         let mut model = random_model(card, steps)?;
         for &depth in steps.depths {
             let tokens: Vec<u32> = (0..depth + steps.rows).map(|i| ((i * 37 + 11) % VOCAB) as u32).collect();
             let longest = model.info().rows_max;
-            read(&mut model, &tokens, 0..depth, &[longest], Want::Nothing)?;
+            // Every comparison begins with the same state.
+            let begin = |model: &mut CudaModel| match (model.info().states, depth) {
+                (Some(_), 1..) => model.copy_state(1, 0, depth),
+                _ => Ok(()),
+            };
+            read(&mut model, &tokens, 0..depth, Pieces { sizes: &[ROWS_MAX], rejects: false }, Want::Nothing)?;
+            if model.info().states.is_some() && depth > 0 {
+                model.copy_state(0, 1, depth)?;
+            }
             let compared = depth..tokens.len();
-            let single = read(&mut model, &tokens, compared.clone(), &[1], Want::All)?;
-            let sizes = [&[2][..], &[4], &[7, 1], &[32], &[60]];
-            for pieces in sizes.into_iter().filter(|pieces| pieces[0] <= steps.rows.min(longest)) {
+            let ones = Pieces { sizes: &[1], rejects: false };
+            let single = read(&mut model, &tokens, compared.clone(), ones, Want::All)?;
+            let sizes = [&[2][..], &[4], &[7, 1], &[32], &[60]].map(|sizes| Pieces { sizes, rejects: false });
+            let rejecting = model.info().states.map(|_| Pieces { sizes: &[5, 1, 8], rejects: true });
+            let of_rows = |pieces: &Pieces| pieces.sizes[0] <= steps.rows.min(longest);
+            for pieces in sizes.into_iter().chain(rejecting).filter(of_rows) {
+                begin(&mut model)?;
                 let got = read(&mut model, &tokens, compared.clone(), pieces, Want::All)?;
                 let rows = got.chunks_exact(VOCAB).zip(single.chunks_exact(VOCAB));
                 let error = rows.filter(|(got, single)| got != single || got.iter().any(|x| x.is_nan())).count() as f32;
-                let Steps { name, kv_type, .. } = steps;
-                let name = format!("{name}, {kv_type:?}, steps of {pieces:?} rows at {depth}");
+                let (Steps { name, kv_type, .. }, sizes) = (steps, pieces.sizes);
+                let kept = if pieces.rejects { ", some rejected" } else { "" };
+                let name = format!("{name}, {kv_type:?}, steps of {sizes:?} rows{kept} at {depth}");
                 outcomes.push(Outcome { name, error, bound: 0.0 });
             }
         }
@@ -91,7 +138,14 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     let &Steps { name, layers, feed_forward, kv_type, .. } = steps;
     let shape = shape(name).expect("the table has known shapes");
     let experts = shape.experts.map(|experts| Experts { count: steps.experts, ..experts });
-    let kinds = vec![LayerKind::Attention; layers];
+    let kinds = kinds(layers, shape.delta_net.is_some());
+    let shape = match steps.smaller {
+        Some(Smaller { embedding, value_heads }) => {
+            let smaller = |delta| DeltaNetConfig { key_heads: 2, value_heads, ..delta };
+            Config { embedding, heads: 4, kv_heads: 1, delta_net: shape.delta_net.map(smaller), ..shape }
+        }
+        None => shape,
+    };
     let config = Config { layers, kinds, feed_forward, experts, vocab: VOCAB, ..shape };
     let kv_tokens = steps.depths.iter().max().unwrap_or(&0) + steps.rows;
     let (of_file, threads, times, placements) = (ConfigOptions::default(), 2, false, 1);
@@ -99,27 +153,36 @@ fn random_model(card: usize, steps: &Steps) -> Result<CudaModel, SelftestError> 
     Ok(CudaModel::random(config, options)?)
 }
 
-/// Logits of some rows of a sequence, in steps of the given sizes, again and again.
+/// How rows are read: so many at a time, again and again; all of them kept, or of drafted ones only some, which are read again.
+#[derive(Clone, Copy)]
+struct Pieces {
+    sizes: &'static [usize],
+    rejects: bool,
+}
+
+/// Logits of some rows of a sequence.
 fn read(
     model: &mut CudaModel,
     tokens: &[u32],
     rows: Range<usize>,
-    pieces: &[usize],
+    pieces: Pieces,
     want: Want,
 ) -> Result<Vec<f32>, BackendError> {
     let blocks: Vec<u32> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().collect();
+    let states = model.info().states;
     let (mut all, mut logits, mut start) = (Vec::new(), Vec::new(), rows.start);
-    for piece in pieces.iter().cycle() {
+    for (i, piece) in pieces.sizes.iter().cycle().enumerate() {
         let end = (start + piece).min(rows.end);
         if start == end {
             break;
         }
-        model.forward(
-            &[Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want, state: None }],
-            &mut logits,
-        )?;
-        all.extend_from_slice(&logits);
-        start = end;
+        let most = states.map_or(0, |states| states.drafted_max).min(end - start - 1);
+        let drafted = if want == Want::All { most } else { 0 };
+        let state = states.map(|_| StateUse { slot: 0, drafted, saves: &[] });
+        model.forward(&[Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want, state }], &mut logits)?;
+        let kept = if pieces.rejects { end - start - i % (drafted + 1) } else { end - start };
+        all.extend_from_slice(&logits[..if want == Want::Nothing { 0 } else { kept * VOCAB }]);
+        start += kept;
     }
     Ok(all)
 }

@@ -2,7 +2,7 @@
 //!
 //! Files are read and packed on all cores, a few MiB at a time, and copied over as they become ready.
 
-use crate::config::{Config, Experts};
+use crate::config::{Config, DeltaNetConfig, Experts, LayerKind};
 use crate::gguf::Gguf;
 use crate::load::{LoadError, Loader, Wanted};
 use ::cuda::{Buffer, Device, Error, Kernels, Matrix, pack};
@@ -25,7 +25,34 @@ pub(super) struct Weights {
 
 /// One layer.
 pub(super) struct Layer {
-    pub attention_norm: Buffer<f32>,
+    /// Before the mixer.
+    pub norm: Buffer<f32>,
+    pub mixer: Mixer,
+    /// Of the mixer's result.
+    pub output: Matrix,
+    pub output_bias: Option<Buffer<f32>>,
+    pub feed_forward_norm: Buffer<f32>,
+    /// Where there are experts, `[expert][width]`, and the gate of the shared one where there is one; gate, up and down are those of
+    /// all experts then, one behind the other.
+    pub router: Option<Buffer<f32>>,
+    pub gate: Matrix,
+    pub up: Matrix,
+    pub down: Matrix,
+    /// Gate, up and down of the shared expert.
+    pub shared: Option<[Matrix; 3]>,
+}
+
+/// What looks at earlier positions.
+pub(super) enum Mixer {
+    Attention(Attention),
+    Delta(Delta),
+}
+
+/// Attention over keys and values.
+pub(super) struct Attention {
+    /// Which of the layers with keys and values it is.
+    pub index: usize,
+    /// Queries, and behind them their gates where there are any.
     pub q: Matrix,
     pub k: Matrix,
     pub v: Matrix,
@@ -33,22 +60,33 @@ pub(super) struct Layer {
     pub bias: Option<Buffer<f32>>,
     pub q_norm: Option<Buffer<f32>>,
     pub k_norm: Option<Buffer<f32>>,
-    pub attention_output: Matrix,
-    pub attention_output_bias: Option<Buffer<f32>>,
-    pub feed_forward_norm: Buffer<f32>,
-    /// Where there are experts, `[expert][width]`; gate, up and down are those of all experts then, one behind the other.
-    pub router: Option<Buffer<f32>>,
+}
+
+/// A recurrent state.
+pub(super) struct Delta {
+    /// Which of the layers with a state it is.
+    pub index: usize,
+    pub qkv: Matrix,
     pub gate: Matrix,
-    pub up: Matrix,
-    pub down: Matrix,
+    /// `[channel][tap]`, oldest row first.
+    pub taps: Buffer<f32>,
+    pub dt: Buffer<f32>,
+    pub a: Buffer<f32>,
+    pub norm: Buffer<f32>,
+    /// Alphas and then betas, `[2 value heads][width]`.
+    pub rates: Buffer<f32>,
 }
 
 /// Where weights come from.
 pub(super) trait Source {
     fn has(&self, name: &str) -> bool;
     fn matrix(&self, name: &str, rows: usize, columns: usize) -> Result<Matrix, LoadError>;
+    /// A matrix of queries, each head's gate behind it in the file: first all queries, then all gates.
+    fn gated(&self, name: &str, heads: usize, head: usize, columns: usize) -> Result<Matrix, LoadError>;
     /// The matrices of all experts, one behind the other.
     fn stacked(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<Matrix, LoadError>;
+    /// The same of two matrices for each expert that stand behind each other.
+    fn fused(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<(Matrix, Matrix), LoadError>;
     /// A matrix of floats.
     fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError>;
     fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError>;
@@ -100,55 +138,170 @@ impl Weights {
 }
 
 impl Layer {
-    fn matrices(&self) -> [&Matrix; 7] {
-        [&self.q, &self.k, &self.v, &self.attention_output, &self.gate, &self.up, &self.down]
+    fn matrices(&self) -> Vec<&Matrix> {
+        let mut matrices = match &self.mixer {
+            Mixer::Attention(a) => vec![&a.q, &a.k, &a.v],
+            Mixer::Delta(d) => vec![&d.qkv, &d.gate],
+        };
+        matrices.extend([&self.output, &self.gate, &self.up, &self.down]);
+        matrices.extend(self.shared.iter().flatten());
+        matrices
+    }
+
+    /// Whether a shared expert has the formats of the others, so that one kernel can have all of a row's experts.
+    pub fn is_alike(&self) -> bool {
+        let alike = |[gate, up, down]: &[Matrix; 3]| {
+            (gate.format, up.format, down.format) == (self.gate.format, self.up.format, self.down.format)
+        };
+        self.shared.as_ref().is_none_or(alike)
     }
 }
 
+/// Reads the tensors of one layer.
+struct LayerSource<'a> {
+    config: &'a Config,
+    device: &'a Device,
+    source: &'a dyn Source,
+    i: usize,
+}
+
 fn layer(config: &Config, device: &Device, source: &dyn Source, i: usize) -> Result<Layer, LoadError> {
-    let name = |part: &str| format!("blk.{i}.{part}");
-    let (width, q, kv, ff) =
-        (config.embedding, config.heads * config.head, config.kv_heads * config.head, config.feed_forward);
-    let matrix = |part: &str, rows, columns| source.matrix(&name(part), rows, columns);
-    let vector =
-        |part: &str, length| Buffer::new(device, &source.vector(&name(part), length)?).map_err(LoadError::from);
-    let optional = |part: &str, length| match source.optional(&name(part), length)? {
-        Some(values) => Buffer::new(device, &values).map(Some).map_err(LoadError::from),
-        None => Ok(None),
-    };
-    let mut bias = Vec::new();
-    for (part, length) in [("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
-        bias.push(source.optional(&name(part), length)?.ok_or(length));
+    LayerSource { config, device, source, i }.layer()
+}
+
+impl LayerSource<'_> {
+    fn name(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.i)
     }
-    let bias = match bias.iter().any(Result::is_ok) {
-        // Where only some have a bias the others get zeros.
-        true => {
-            Some(bias.into_iter().flat_map(|part| part.unwrap_or_else(|length| vec![0.0; length])).collect::<Vec<_>>())
+
+    fn matrix(&self, part: &str, rows: usize, columns: usize) -> Result<Matrix, LoadError> {
+        self.source.matrix(&self.name(part), rows, columns)
+    }
+
+    fn vector(&self, part: &str, length: usize) -> Result<Buffer<f32>, LoadError> {
+        Ok(Buffer::new(self.device, &self.source.vector(&self.name(part), length)?)?)
+    }
+
+    fn optional(&self, part: &str, length: usize) -> Result<Option<Buffer<f32>>, LoadError> {
+        let values = self.source.optional(&self.name(part), length)?;
+        Ok(values.map(|values| Buffer::new(self.device, &values)).transpose()?)
+    }
+
+    fn table(&self, part: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
+        self.source.table(&self.name(part), rows, columns)
+    }
+
+    fn layer(&self) -> Result<Layer, LoadError> {
+        let Config { embedding: width, heads, head, feed_forward: ff, experts, .. } = *self.config;
+        // Layers of each kind are counted by themselves.
+        let index = self.config.kinds[..self.i].iter().filter(|&&kind| kind == self.config.kinds[self.i]).count();
+        let delta = self.config.delta_net.filter(|_| self.config.kinds[self.i] == LayerKind::DeltaNet);
+        let (mixer, output) = match delta {
+            Some(delta) => (Mixer::Delta(self.delta(delta, index)?), ("ssm_out.weight", delta.values())),
+            None => (Mixer::Attention(self.attention(index)?), ("attn_output.weight", heads * head)),
+        };
+        let after = if self.config.delta_net.is_some() { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+        let feed = |part: &str, rows, columns| match experts {
+            Some(experts) => self.source.stacked(&self.name(&format!("ffn_{part}_exps.weight")), experts.count, rows, columns),
+            None => self.matrix(&format!("ffn_{part}.weight"), rows, columns),
+        };
+        let (gate, up) = match experts.filter(|_| self.source.has(&self.name("ffn_gate_up_exps.weight"))) {
+            Some(experts) => self.source.fused(&self.name("ffn_gate_up_exps.weight"), experts.count, ff, width)?,
+            None => (feed("gate", ff, width)?, feed("up", ff, width)?),
+        };
+        let shared = experts.is_some_and(|experts| experts.shared);
+        let shared_matrix = |part: &str, rows, columns| self.matrix(&format!("ffn_{part}_shexp.weight"), rows, columns);
+        let router = experts.map(|experts| self.router(experts)).transpose()?;
+        Ok(Layer {
+            norm: self.vector("attn_norm.weight", width)?,
+            mixer,
+            output: self.matrix(output.0, width, output.1)?,
+            output_bias: self.optional("attn_output.bias", width)?,
+            feed_forward_norm: self.vector(after, width)?,
+            router: router.map(|router| Buffer::new(self.device, &router)).transpose()?,
+            gate,
+            up,
+            down: feed("down", width, ff)?,
+            shared: match shared {
+                true => Some([
+                    shared_matrix("gate", ff, width)?,
+                    shared_matrix("up", ff, width)?,
+                    shared_matrix("down", width, ff)?,
+                ]),
+                false => None,
+            },
+        })
+    }
+
+    fn router(&self, experts: Experts) -> Result<Vec<f32>, LoadError> {
+        let width = self.config.embedding;
+        let mut router = self.table("ffn_gate_inp.weight", experts.count, width)?;
+        if experts.shared {
+            router.extend(self.source.vector(&self.name("ffn_gate_inp_shexp.weight"), width)?);
         }
-        false => None,
-    };
-    let experts = config.experts.map(|experts| experts.count);
-    let feed = |part: &str, rows, columns| match experts {
-        Some(count) => source.stacked(&name(&format!("ffn_{part}_exps.weight")), count, rows, columns),
-        None => source.matrix(&name(&format!("ffn_{part}.weight")), rows, columns),
-    };
-    let router = experts.map(|count| source.table(&name("ffn_gate_inp.weight"), count, width)).transpose()?;
-    Ok(Layer {
-        attention_norm: vector("attn_norm.weight", width)?,
-        q: matrix("attn_q.weight", q, width)?,
-        k: matrix("attn_k.weight", kv, width)?,
-        v: matrix("attn_v.weight", kv, width)?,
-        bias: bias.map(|bias| Buffer::new(device, &bias)).transpose()?,
-        q_norm: optional("attn_q_norm.weight", config.head)?,
-        k_norm: optional("attn_k_norm.weight", config.head)?,
-        attention_output: matrix("attn_output.weight", width, q)?,
-        attention_output_bias: optional("attn_output.bias", width)?,
-        feed_forward_norm: vector("ffn_norm.weight", width)?,
-        router: router.map(|router| Buffer::new(device, &router)).transpose()?,
-        gate: feed("gate", ff, width)?,
-        up: feed("up", ff, width)?,
-        down: feed("down", width, ff)?,
-    })
+        Ok(router)
+    }
+
+    fn attention(&self, index: usize) -> Result<Attention, LoadError> {
+        let Config { embedding: width, heads, kv_heads, head, gated_attention, .. } = *self.config;
+        let (q, kv) = (heads * head, kv_heads * head);
+        let mut bias = Vec::new();
+        for (part, length) in [("attn_q.bias", q), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
+            bias.push(self.source.optional(&self.name(part), length)?.ok_or(length));
+        }
+        let bias = match bias.iter().any(Result::is_ok) {
+            true if gated_attention => return Err(LoadError::NotOnCard("gated attention with biases does not run on a card")),
+            // Where only some have a bias the others get zeros.
+            true => Some(
+                bias.into_iter().flat_map(|part| part.unwrap_or_else(|length| vec![0.0; length])).collect::<Vec<_>>(),
+            ),
+            false => None,
+        };
+        Ok(Attention {
+            index,
+            q: match gated_attention {
+                true => self.source.gated(&self.name("attn_q.weight"), heads, head, width)?,
+                false => self.matrix("attn_q.weight", q, width)?,
+            },
+            k: self.matrix("attn_k.weight", kv, width)?,
+            v: self.matrix("attn_v.weight", kv, width)?,
+            bias: bias.map(|bias| Buffer::new(self.device, &bias)).transpose()?,
+            q_norm: self.optional("attn_q_norm.weight", head)?,
+            k_norm: self.optional("attn_k_norm.weight", head)?,
+        })
+    }
+
+    fn delta(&self, delta: DeltaNetConfig, index: usize) -> Result<Delta, LoadError> {
+        let (width, heads) = (self.config.embedding, delta.value_heads);
+        let new = |values: &[f32]| Buffer::new(self.device, values);
+        Ok(Delta {
+            index,
+            qkv: self.matrix("attn_qkv.weight", delta.channels(), width)?,
+            gate: self.matrix("attn_gate.weight", delta.values(), width)?,
+            taps: new(&self.table("ssm_conv1d.weight", delta.channels(), delta.taps)?)?,
+            dt: self.vector("ssm_dt.bias", heads)?,
+            a: self.vector("ssm_a", heads)?,
+            norm: self.vector("ssm_norm.weight", delta.head)?,
+            rates: new(&self.rates(delta)?)?,
+        })
+    }
+
+    /// Alphas and then betas of all value heads. In one matrix they stand by key heads, betas first.
+    fn rates(&self, delta: DeltaNetConfig) -> Result<Vec<f32>, LoadError> {
+        let (width, heads) = (self.config.embedding, delta.value_heads);
+        if !self.source.has(&self.name("ssm_ba.weight")) {
+            let mut rates = self.table("ssm_alpha.weight", heads, width)?;
+            rates.extend(self.table("ssm_beta.weight", heads, width)?);
+            return Ok(rates);
+        }
+        let both = self.table("ssm_ba.weight", 2 * heads, width)?;
+        let each = heads / delta.key_heads;
+        let row = |head: usize, alpha: usize| {
+            let at = (head / each * 2 * each + alpha * each + head % each) * width;
+            both[at..at + width].iter().copied()
+        };
+        Ok((0..heads).flat_map(|head| row(head, 1)).chain((0..heads).flat_map(|head| row(head, 0))).collect())
+    }
 }
 
 const SCALED: LoadError = LoadError::NotOnCard("matrices with a scale of their own do not run on a card yet");
@@ -182,6 +335,27 @@ impl<'a> FileSource<'a> {
             let own = work();
             others.into_iter().map(|t| t.join().expect("packing does not panic")).fold(own, |all, one| all.and(one))
         })?;
+        Ok(matrix)
+    }
+
+    /// A matrix of runs of `rows` rows each, taken from where a tensor has them.
+    fn read_runs(&self, wanted: &Wanted, rows: usize, runs: &[usize]) -> Result<Matrix, LoadError> {
+        let Shape { format, columns, .. } = wanted.shape;
+        if wanted.scale != 1.0 {
+            return Err(SCALED);
+        }
+        let run_bytes = rows * format.row_bytes(columns);
+        let matrix = Matrix::zeroed(self.device, Shape { format, rows: runs.len() * rows, columns })?;
+        if !rows.is_multiple_of(pack::TILE_ROWS) {
+            return Err(LoadError::NotOnCard("matrices of heads or experts this narrow do not run on a card"));
+        }
+        let (mut file, mut bytes) = (None, vec![0; run_bytes]);
+        for (i, &run) in runs.iter().enumerate() {
+            self.loader.read_at(&mut file, wanted.source + (run * run_bytes) as u64, &mut bytes)?;
+            let mut packed = vec![0; pack::packed_bytes(Shape { format, rows, columns })];
+            pack::pack(format, columns, &bytes, &mut packed);
+            matrix.write_tiles(i * rows / pack::TILE_ROWS, &packed)?;
+        }
         Ok(matrix)
     }
 
@@ -227,6 +401,22 @@ impl Source for FileSource<'_> {
             return Err(SCALED);
         }
         self.read(Wanted { shape: Shape { rows: count * rows, ..first.shape }, ..*first })
+    }
+
+    fn gated(&self, name: &str, heads: usize, head: usize, columns: usize) -> Result<Matrix, LoadError> {
+        let wanted = self.loader.wanted(name, 2 * heads * head, columns)?;
+        let runs = |gates: usize| (0..heads).map(move |h| 2 * h + gates);
+        self.read_runs(&wanted, head, &runs(0).chain(runs(1)).collect::<Vec<_>>())
+    }
+
+    fn fused(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<(Matrix, Matrix), LoadError> {
+        let experts = self.loader.stacked(name, count, 2 * rows, columns)?;
+        let first = experts.first().ok_or_else(|| LoadError::Missing(name.to_owned()))?;
+        if experts.iter().any(|expert| expert.scale != 1.0) {
+            return Err(SCALED);
+        }
+        let runs = |second: usize| (0..count).map(move |expert| 2 * expert + second).collect::<Vec<_>>();
+        Ok((self.read_runs(first, rows, &runs(0))?, self.read_runs(first, rows, &runs(1))?))
     }
 
     fn table(&self, name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
@@ -303,14 +493,24 @@ impl Source for RandomSource<'_> {
         self.matrix(name, count * rows, columns)
     }
 
+    fn gated(&self, name: &str, heads: usize, head: usize, columns: usize) -> Result<Matrix, LoadError> {
+        self.matrix(name, 2 * heads * head, columns)
+    }
+
+    fn fused(&self, name: &str, count: usize, rows: usize, columns: usize) -> Result<(Matrix, Matrix), LoadError> {
+        Ok((self.stacked(name, count, rows, columns)?, self.stacked(name, count, rows, columns)?))
+    }
+
     fn table(&self, _name: &str, rows: usize, columns: usize) -> Result<Vec<f32>, LoadError> {
         let mut random = kernels::cases::Random(rows as u64);
         Ok((0..rows * columns).map(|_| 0.05 * random.float()).collect())
     }
 
-    fn vector(&self, _name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
+    fn vector(&self, name: &str, length: usize) -> Result<Vec<f32>, LoadError> {
         let mut random = kernels::cases::Random(length as u64);
-        Ok((0..length).map(|_| 1.0 + 0.3 * random.float()).collect())
+        // States decay.
+        let sign = if name.ends_with("ssm_a") { -1.0 } else { 1.0 };
+        Ok((0..length).map(|_| sign * (1.0 + 0.3 * random.float())).collect())
     }
 
     fn fill(&self, kernels: &Kernels, weights: &Weights) -> Result<(), Error> {
