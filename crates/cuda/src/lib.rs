@@ -22,9 +22,11 @@ pub mod pack;
 pub mod selftest;
 
 pub use arguments::{
-    AddPartsCall, AttentionCall, DELTA_HEAD, DELTA_RUN_WORDS, DELTA_TAPS, DELTA_WRITES_MAX, DeltaCall, DeltaOutput, DeltaRun, DeltaSettleCall, DeltaShape, DeltaStates, DeltaWeights, EmbedCall, ExpandCall, ExpertRowsCall, ExpertsCall, FlashCall, FloatsCall, GemmCall,
-    GemmOutput, GemmPackedCall, GemmPackedThen, HeadsCall, MixtureCall, NormCall, Part, Partial, PickCall,
-    ProductBatchCall, ProductCall, QueryTile, ResidualNormQuantCall, RouteCall, Rows, ScaleRowsCall, ShortlistCall, StoreCall, Then,
+    AddPartsCall, AttentionCall, DELTA_HEAD, DELTA_RUN_WORDS, DELTA_TAPS, DELTA_WRITES_MAX, DeltaCall, DeltaOutput,
+    DeltaRun, DeltaSettleCall, DeltaShape, DeltaStates, DeltaWeights, EmbedCall, ExpandCall, ExpertRowsCall,
+    ExpertsCall, FlashCall, FloatsCall, GemmCall, GemmOutput, GemmPackedCall, GemmPackedThen, HeadsCall, MixtureCall,
+    NormCall, Part, Partial, PickCall, ProductBatchCall, ProductCall, QueryTile, ResidualNormQuantCall, RouteCall,
+    Rows, ScaleRowsCall, ShortlistCall, StoreCall, Then,
 };
 pub use compile::{Source, architecture_option, compile, nvrtc_version};
 pub use device::{Device, Facts};

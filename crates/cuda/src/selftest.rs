@@ -94,22 +94,6 @@ pub fn selftest_of_several(device: &Device) -> Result<Vec<Outcome>, Error> {
     Ok(outcomes)
 }
 
-/// Only recurrent states and long heads.
-pub fn selftest_of_states(device: &Device) -> Result<Vec<Outcome>, Error> {
-    let mut outcomes = Vec::new();
-    let mut oracle = Runtime::new(kernels::Kernels::reference(), 1);
-    for kv8 in [false, true] {
-        let test = Test::new(device, &[Format::Q4_K], LONG_HEADS, kv8, Cases::Small)?;
-        if !kv8 {
-            test.delta(&mut outcomes)?;
-        }
-        for &(depth, queries) in attention::depths(Cases::Small) {
-            test.attention(depth, queries, &mut oracle, &mut outcomes)?;
-        }
-    }
-    Ok(outcomes)
-}
-
 /// Those of floats, and those that are quantised.
 fn formats() -> (Vec<Format>, Vec<Format>) {
     Format::ALL.into_iter().filter(|&format| pack::is_supported(format)).partition(|&format| pack::is_float(format))

@@ -7,11 +7,13 @@ use ::cuda::selftest::Cases;
 use kernels::cases::normalised_error;
 use kernels::shortlist::{Ask, Shortlist};
 use kernels::{Format, Kernels, KvType};
-use model::{BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, Want};
+use model::{
+    BLOCK, Backend, Chunk, ConfigOptions, CpuModel, CpuOptions, CudaModel, CudaOptions, StateSave, StateUse, Want,
+};
 use std::path::Path;
 use std::process::Output;
 use testkit::card;
-use testkit::models::{Tiny, VOCAB};
+use testkit::models::{Hybrid, Tiny, VOCAB};
 use testkit::skip::{is_due, skipped};
 
 /// Normalised error of all logits of a prompt. Rounding activations to 8 bits makes last-bit differences grow to about
@@ -147,7 +149,8 @@ fn read_from(model: &mut dyn Backend, tokens: &[u32], mut start: usize, pieces: 
     let (mut all, mut logits) = (Vec::new(), Vec::new());
     for piece in pieces.iter().cycle() {
         let end = (start + piece).min(tokens.len());
-        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All, state: None };
+        let state = model.info().states.map(|_| StateUse { slot: 0, drafted: 0, saves: &[] });
+        let chunk = Chunk { tokens: &tokens[start..end], start, blocks: &blocks, want: Want::All, state };
         model.forward(&[chunk], &mut logits).unwrap();
         all.extend_from_slice(&logits);
         start = end;
@@ -244,6 +247,66 @@ fn experts_agree_with_the_cpu() {
             assert!(others <= allowed, "{others} of {rows} rows went elsewhere in pieces of {pieces}");
         }
     }
+}
+
+/// A tiny model with recurrent states that a card can take.
+fn hybrid(architecture: &'static str) -> Tiny {
+    let hybrid = Hybrid { key_heads: 2, value_heads: 4, state: 128, ..Hybrid::default() };
+    let feed_forward = if architecture == "qwen35" { WIDE } else { 512 };
+    Tiny { architecture, format: Format::Q4_K, feed_forward, hybrid, ..Tiny::default() }
+}
+
+#[test]
+fn layers_with_states_agree_with_the_cpu() {
+    let prompt = tokens(100);
+    for architecture in ["qwen35", "qwen35moe", "qwen3next"] {
+        let Some((mut cpu, mut card)) = load(&hybrid(architecture)) else { return };
+        let expected = read(&mut cpu, &prompt, &[100]);
+        let single = read(&mut card, &prompt[..40], &[1]);
+        for pieces in [&[1][..], &[5, 1], &[32], &[100]] {
+            let rows = if pieces == [1] { 40 } else { prompt.len() };
+            let got = if pieces == [1] { single.clone() } else { read(&mut card, &prompt, pieces) };
+            let (error, others) = error_but_for_others(&got, &expected[..rows * VOCAB]);
+            println!("{architecture} in pieces of {pieces:?}: {error:.4}, {others} rows went elsewhere");
+            assert!(error < BOUND, "{architecture} in pieces of {pieces:?}: {error}");
+            assert!(others <= rows / 20, "{others} of {rows} rows went elsewhere in pieces of {pieces:?}");
+            assert!(pieces == [100] || got[..single.len()] == single, "pieces of {pieces:?} changed a bit");
+        }
+    }
+}
+
+#[test]
+fn states_can_be_copied_saved_and_restored() {
+    let Some((_, mut card)) = load(&hybrid("qwen35moe")) else { return };
+    let prompt = tokens(60);
+    let expected = read(&mut card, &prompt, &[20]);
+    let blocks: Vec<u32> = (0..2).rev().collect();
+    let step = |card: &mut CudaModel, range: std::ops::Range<usize>, state: StateUse<'_>| {
+        let (mut logits, start) = (Vec::new(), range.start);
+        let (tokens, state) = (&prompt[range.clone()], Some(state));
+        card.forward(&[Chunk { tokens, start, blocks: &blocks, want: Want::All, state }], &mut logits).unwrap();
+        assert!(logits == expected[range.start * VOCAB..range.end * VOCAB], "rows {range:?}");
+    };
+    let of = |slot, drafted| StateUse { slot, drafted, saves: &[] };
+    // Saved after the seventh and the last certain row, with drafted rows behind that.
+    let saves = [StateSave { after: 7, slot: 2 }, StateSave { after: 12, slot: 3 }];
+    step(&mut card, 0..16, StateUse { slot: 1, drafted: 4, saves: &saves });
+    // Three of four drafted rows are kept; then the state before them goes on.
+    step(&mut card, 15..21, of(1, 0));
+    step(&mut card, 12..17, of(3, 2));
+    step(&mut card, 7..8, StateUse { slot: 2, drafted: 0, saves: &[StateSave { after: 1, slot: 4 }] });
+    step(&mut card, 8..11, of(4, 0));
+    // What was logged is applied by a copy; a copy is exported, and restored elsewhere.
+    card.copy_state(3, 5, 16).unwrap();
+    let mut bytes = Vec::new();
+    assert!(card.export_state(3, 15, &mut bytes).is_err(), "drafted rows are not saved");
+    card.export_state(5, 16, &mut bytes).unwrap();
+    card.import_state(6, 16, &bytes).unwrap();
+    step(&mut card, 16..40, of(6, 0));
+    step(&mut card, 16..17, of(5, 0));
+    step(&mut card, 17..18, of(3, 0));
+    let wrong = Chunk { tokens: &prompt[..1], start: 9, blocks: &blocks, want: Want::All, state: Some(of(6, 0)) };
+    assert!(card.forward(&[wrong], &mut Vec::new()).is_err(), "a slot that holds another position");
 }
 
 /// The error over all rows but those that are far off, and how many these are: where two experts' scores are nearly equal, rounding

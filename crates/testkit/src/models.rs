@@ -37,11 +37,13 @@ pub struct Hybrid {
     pub scales: bool,
     /// Layers.
     pub layers: usize,
+    /// Elements of a head of a recurrent layer.
+    pub state: usize,
 }
 
 impl Default for Hybrid {
     fn default() -> Hybrid {
-        Hybrid { key_heads: 4, value_heads: 8, fused_experts: false, scales: false, layers: 4 }
+        Hybrid { key_heads: 4, value_heads: 8, fused_experts: false, scales: false, layers: 4, state: 32 }
     }
 }
 
@@ -53,8 +55,6 @@ const HEAD: usize = 64;
 const FEED_FORWARD: usize = 512;
 const LAYERS: usize = 2;
 const EXPERTS: usize = 4;
-/// Elements of a head of a recurrent layer.
-const STATE: usize = 32;
 /// Rows that its convolution sees.
 const TAPS: usize = 4;
 /// Number of token ids of a tiny model.
@@ -128,13 +128,13 @@ impl Tiny {
             if self.is_hybrid() { self.hybrid_layer(&mut tensors, i, &name) } else { self.layer(&mut tensors, &name) }
         }
         if self.is_hybrid() {
-            let Hybrid { key_heads, value_heads, .. } = self.hybrid;
+            let Hybrid { key_heads, value_heads, state, .. } = self.hybrid;
             let w = tensors.writer.meta(key("rope.dimension_count"), count(HEAD / 4));
             let sections = Value::Array(Array::I32(vec![3, 3, 2, 0]));
             let w = w.meta(key("rope.dimension_sections"), sections).meta(key("ssm.conv_kernel"), count(TAPS));
-            let w = w.meta(key("ssm.state_size"), count(STATE)).meta(key("ssm.group_count"), count(key_heads));
+            let w = w.meta(key("ssm.state_size"), count(state)).meta(key("ssm.group_count"), count(key_heads));
             let w = w.meta(key("ssm.time_step_rank"), count(value_heads));
-            tensors.writer = w.meta(key("ssm.inner_size"), count(value_heads * STATE));
+            tensors.writer = w.meta(key("ssm.inner_size"), count(value_heads * state));
             if self.has_experts() {
                 let width = key("expert_shared_feed_forward_length");
                 tensors.writer = tensors.writer.meta(width, count(self.feed_forward));
@@ -208,8 +208,8 @@ pub fn hybrids() -> Vec<(&'static str, Tiny)> {
 
 impl Tiny {
     fn hybrid_layer(&self, t: &mut Tensors, i: usize, name: &dyn Fn(&str) -> String) {
-        let Hybrid { key_heads, value_heads, .. } = self.hybrid;
-        let (keys, values) = (key_heads * STATE, value_heads * STATE);
+        let Hybrid { key_heads, value_heads, state, .. } = self.hybrid;
+        let (keys, values) = (key_heads * state, value_heads * state);
         t.norm(&name("attn_norm.weight"), WIDTH);
         if (i + 1).is_multiple_of(4) {
             t.matrix(&name("attn_q.weight"), 2 * HEADS * HEAD, WIDTH);
@@ -230,7 +230,7 @@ impl Tiny {
             }
             t.vector(&name("ssm_dt.bias"), value_heads, 0.2, 1.0);
             t.vector(&name("ssm_a"), value_heads, -0.8, 0.6);
-            t.norm(&name("ssm_norm.weight"), STATE);
+            t.norm(&name("ssm_norm.weight"), state);
             let whole = values.is_multiple_of(self.format.block_elements());
             let format = if whole { self.format } else { Format::Q8_0 };
             t.stacked(&name("ssm_out.weight"), 1, WIDTH, values, format);

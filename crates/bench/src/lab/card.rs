@@ -1,12 +1,21 @@
 //! The card alone: known shapes with random weights, without the engine.
 
 use kernels::KvType;
-use model::{BLOCK, Backend, Chunk, ConfigOptions, CudaModel, CudaOptions, Want};
+use model::{BLOCK, Backend, Chunk, ConfigOptions, CudaModel, CudaOptions, StateUse, Want};
 use std::time::Instant;
 
 fn median(mut v: Vec<f64>) -> f64 {
     v.sort_by(f64::total_cmp);
     v[v.len() / 2]
+}
+
+/// The slot of the one sequence, if there are states, with some state at a position.
+fn place(card: &mut CudaModel, start: usize) -> Option<StateUse<'static>> {
+    let states = card.info().states?;
+    if start > 0 {
+        card.import_state(0, start, &vec![0; states.bytes]).unwrap();
+    }
+    Some(StateUse { slot: 0, drafted: 0, saves: &[] })
 }
 
 /// Where the time of a step went.
@@ -94,11 +103,13 @@ fn check(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     let vocab = card.info().vocab;
     for start in [0, 250, 700, 5000] {
-        let chunk = Chunk { tokens: &tokens[..16], start, blocks, want: Want::All, state: None };
+        let state = place(card, start);
+        let chunk = Chunk { tokens: &tokens[..16], start, blocks, want: Want::All, state };
         card.forward(&[chunk], &mut together).unwrap();
+        let state = place(card, start);
         let (mut equal, mut worst) = (0, 0.0f32);
         for (row, expected) in together.chunks(vocab).enumerate() {
-            let chunk = Chunk { tokens: &tokens[row..=row], start: start + row, blocks, want: Want::Last, state: None };
+            let chunk = Chunk { tokens: &tokens[row..=row], start: start + row, blocks, want: Want::Last, state };
             card.forward(&[chunk], &mut alone).unwrap();
             equal += usize::from(alone == expected);
             worst = alone.iter().zip(expected).fold(worst, |worst, (a, b)| worst.max((a - b).abs()));
@@ -115,8 +126,9 @@ fn turns(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
         let mut times = Vec::new();
         for rows in 18..=24 {
             std::thread::sleep(std::time::Duration::from_millis(rest));
+            let state = place(card, start);
             let begun = Instant::now();
-            let chunk = Chunk { tokens: &tokens[..rows], start, blocks, want: Want::Last, state: None };
+            let chunk = Chunk { tokens: &tokens[..rows], start, blocks, want: Want::Last, state };
             assert!(card.pick(&[chunk], &mut picks).unwrap());
             times.push(format!("{:.0}", begun.elapsed().as_secs_f64() * 1e6));
         }
@@ -130,8 +142,9 @@ fn prompts(card: &mut CudaModel, blocks: &[u32], tokens: &[u32], rows: &str) {
     for rows in rows.split(',').map(|rows| rows.parse::<usize>().unwrap()) {
         let mut times = Vec::new();
         for _ in 0..9 {
+            let state = place(card, 0);
             let begun = Instant::now();
-            let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks, want: Want::Last, state: None };
+            let chunk = Chunk { tokens: &tokens[..rows], start: 0, blocks, want: Want::Last, state };
             assert!(card.pick(&[chunk], &mut picks).unwrap());
             times.push(begun.elapsed().as_secs_f64());
         }
@@ -148,12 +161,14 @@ fn edit(card: &mut CudaModel, blocks: &[u32], tokens: &[u32]) {
     let mut rates = Vec::new();
     for _ in 0..4 {
         let (mut position, mut drafted, mut accepted) = (3101, 0, 0);
+        let state = place(card, position);
         let begun = Instant::now();
         for step in 0..211 {
             let plain = step % 21 == 20;
             let draft = if plain { 0 } else { 10 + usize::from(drafted < (step + 1) * 2168 / 211) };
             let kept = if plain { 0 } else { draft - usize::from(step % 8 == 3) };
-            let chunk = Chunk { tokens: &tokens[..draft + 1], start: position, blocks, want: Want::All, state: None };
+            let state = state.map(|state| StateUse { drafted: draft, ..state });
+            let chunk = Chunk { tokens: &tokens[..draft + 1], start: position, blocks, want: Want::All, state };
             card.pick(&[chunk], &mut picks).unwrap();
             position += kept + 1;
             (drafted, accepted) = (drafted + draft, accepted + kept);
@@ -211,10 +226,10 @@ pub fn run(args: &[String]) {
             let mut token = 11;
             let mut rates = Vec::new();
             for _ in 0..5 {
+                let state = place(card, depth);
                 let begun = Instant::now();
                 for i in 0..256 {
-                    let chunk =
-                        Chunk { tokens: &[token], start: depth + i, blocks: &blocks, want: Want::Last, state: None };
+                    let chunk = Chunk { tokens: &[token], start: depth + i, blocks: &blocks, want: Want::Last, state };
                     card.pick(&[chunk], picks).unwrap();
                     token = picks[0].min(150_000);
                 }
@@ -229,9 +244,9 @@ pub fn run(args: &[String]) {
         println!("  decode at 0: {rate:.0} tok/s, {:.0} us, {:.2} TB/s", 1e6 / rate, rate * gb / 1e3);
         if args.iter().any(|a| a == "times") {
             for depth in [100, 1000, 32_000] {
+                let state = place(&mut card, depth);
                 for i in 0..3 {
-                    let chunk =
-                        Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last, state: None };
+                    let chunk = Chunk { tokens: &[5], start: depth + i, blocks: &blocks, want: Want::Last, state };
                     card.pick(&[chunk], &mut picks).unwrap();
                 }
                 card.synchronize().unwrap();
@@ -246,9 +261,10 @@ pub fn run(args: &[String]) {
             continue;
         }
         if args.iter().any(|a| a == "logits") {
+            let state = place(&mut card, 0);
             let begun = Instant::now();
             for i in 0..64 {
-                let chunk = Chunk { tokens: &[5], start: i, blocks: &blocks, want: Want::Last, state: None };
+                let chunk = Chunk { tokens: &[5], start: i, blocks: &blocks, want: Want::Last, state };
                 card.forward(&[chunk], &mut logits).unwrap();
             }
             println!("  decode with logits to the host: {:.0} tok/s", 64.0 / begun.elapsed().as_secs_f64());
@@ -267,8 +283,9 @@ pub fn run(args: &[String]) {
             for &rows in &steps {
                 let mut times = Vec::new();
                 for _ in 0..20 {
+                    let state = place(&mut card, start);
                     let begun = Instant::now();
-                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All, state: None };
+                    let chunk = Chunk { tokens: &tokens[..rows], start, blocks: &blocks, want: Want::All, state };
                     card.pick(&[chunk], &mut picks).unwrap();
                     times.push(begun.elapsed().as_secs_f64());
                 }
@@ -282,7 +299,8 @@ pub fn run(args: &[String]) {
                 );
             }
         }
-        for sequences in [4, 16, 32] {
+        let states = card.info().states.map_or(0, |states| states.slots);
+        for sequences in [4, 16, 32].into_iter().filter(|&sequences| states == 0 || sequences <= states) {
             let mut times = Vec::new();
             let mut next = vec![11; sequences];
             for i in 0..200 {
@@ -292,10 +310,10 @@ pub fn run(args: &[String]) {
                     .enumerate()
                     .map(|(s, token)| Chunk {
                         tokens: token,
-                        start: 64 + i,
+                        start: if states > 0 { i } else { 64 + i },
                         blocks: &blocks[s * 32..][..32],
                         want: Want::Last,
-                        state: None,
+                        state: (states > 0).then_some(StateUse { slot: s as u32, drafted: 0, saves: &[] }),
                     })
                     .collect();
                 card.pick(&batch, &mut picks).unwrap();

@@ -126,6 +126,12 @@ __device__ __forceinline__ void feed_entries(const Token& p, Entry* entries, u32
         copies_wait<0>();
         __syncwarp();
         if (lane == 0) barrier_arrive(shared_address(&e.full));
+#ifdef WIDE_NORM
+        if (lane == 0 && e.job.norm && e.job.supers > PRODUCT_WARPS) foresee(e.job.norm, e.job.columns * 4);
+#endif
+#ifdef WITH_DELTA
+        if (lane == 0 && e.job.dots) foresee(e.job.dots, e.job.columns * 4);
+#endif
         if (!e.job.norm || e.job.supers > PRODUCT_WARPS) continue;
         // The norm before has been read when its phase is over.
         if (i - before < ENTRIES) barrier_wait(shared_address(&entries[before % ENTRIES].empty), before / ENTRIES & 1);

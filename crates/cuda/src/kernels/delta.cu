@@ -162,16 +162,36 @@ __device__ __forceinline__ void ask_rows(const DeltaRows& p, u32 head, u32 colum
     if (threadIdx.x < count) copy_16(shared_address(to.factors + threadIdx.x), p.factors + (u64)(first + threadIdx.x) * s.value_heads + head);
 }
 
+// What a lane needs of a row.
+struct Operands {
+    float q[4][4], k[4][4], v;
+    float4 factors;
+};
+
+__device__ __forceinline__ Operands operands_of(const Scanned& stage, u32 r, u32 own, u32 j) {
+    Operands x;
+#pragma unroll
+    for (u32 g = 0; g < 4; g++) {
+        float4 a = *(const float4*)&stage.k[r][g * 32 + j * 4], b = *(const float4*)&stage.q[r][g * 32 + j * 4];
+        x.k[g][0] = a.x, x.k[g][1] = a.y, x.k[g][2] = a.z, x.k[g][3] = a.w;
+        x.q[g][0] = b.x, x.q[g][1] = b.y, x.q[g][2] = b.z, x.q[g][3] = b.w;
+    }
+    x.v = stage.v[r][own], x.factors = stage.factors[r];
+    return x;
+}
+
 // Eight lanes have a column: of each 32 elements four, as lanes of a whole warp would have them (`token_delta`), so the sums are the same.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __grid_constant__ DeltaRows p) {
     __shared__ __align__(16) Scanned stages[2];
     let_next_start();
     wait_for_previous();
     const Delta& s = p.delta;
-    const DeltaRun run = p.runs[blockIdx.y];
+    const DeltaRun& run = p.runs[blockIdx.y];
+    u32 certain = run.certain, first_logged = run.log, count = run.count, first_row = run.first;
     u32 head = blockIdx.x / (DELTA / SCAN_COLUMNS), first_column = blockIdx.x % (DELTA / SCAN_COLUMNS) * SCAN_COLUMNS;
     u32 own = threadIdx.x / SCAN_LANES, j = threadIdx.x % SCAN_LANES, column = first_column + own;
-    u32 start = p.positions[run.first], write = 0;
+    // When the state is written next is not looked up for every row: that took five times as long as the row.
+    u32 start = p.positions[run.first], write = 0, next_write = run.writes ? run.after[0] : 0;
     float state[4][4] = {};
     if (start > 0) {
         const float* from = state_at(s, run.read, start, head) + column * DELTA + j * 4;
@@ -181,43 +201,42 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __gr
     ask_rows(p, head, first_column, run.first, min((u32)SCAN_ROWS, run.count), stages[0]);
     copies_commit();
 #pragma unroll 1
-    for (u32 begin = 0, side = 0; begin < run.count; begin += SCAN_ROWS, side ^= 1) {
-        u32 next = begin + SCAN_ROWS, rows = min((u32)SCAN_ROWS, run.count - begin);
-        if (next < run.count) ask_rows(p, head, first_column, run.first + next, min((u32)SCAN_ROWS, run.count - next), stages[side ^ 1]);
+    for (u32 begin = 0, side = 0; begin < count; begin += SCAN_ROWS, side ^= 1) {
+        u32 next = begin + SCAN_ROWS, rows = min((u32)SCAN_ROWS, count - begin);
+        if (next < count) ask_rows(p, head, first_column, first_row + next, min((u32)SCAN_ROWS, count - next), stages[side ^ 1]);
         copies_commit();
         copies_wait<1>();
         __syncthreads();
         const Scanned& stage = stages[side];
+        Operands next_row = operands_of(stage, 0, own, j);
 #pragma unroll 1
         for (u32 r = 0; r < rows; r++) {
-            float k[4][4], ks[4], qs[4];
+            // Those of the row that follows are on their way while this one is worked on.
+            Operands x = next_row;
+            next_row = operands_of(stage, min(r + 1, rows - 1), own, j);
+            float ks[4], qs[4];
 #pragma unroll
-            for (u32 g = 0; g < 4; g++) {
-                float4 a = *(const float4*)&stage.k[r][g * 32 + j * 4], b = *(const float4*)&stage.q[r][g * 32 + j * 4];
-                float q[4] = {b.x, b.y, b.z, b.w};
-                k[g][0] = a.x, k[g][1] = a.y, k[g][2] = a.z, k[g][3] = a.w;
-                ks[g] = dot_4(k[g], state[g]), qs[g] = dot_4(q, state[g]);
-            }
+            for (u32 g = 0; g < 4; g++) ks[g] = dot_4(x.k[g], state[g]), qs[g] = dot_4(x.q[g], state[g]);
             float kall = (ks[0] + ks[2]) + (ks[1] + ks[3]), qall = (qs[0] + qs[2]) + (qs[1] + qs[3]);
 #pragma unroll
             for (u32 by = SCAN_LANES / 2; by > 0; by /= 2) {
                 kall += __shfl_xor_sync(FULL, kall, by), qall += __shfl_xor_sync(FULL, qall, by);
             }
-            float4 f = stage.factors[r];
-            Change change = change_of(f.x, f.y, f.z, stage.v[r][own], kall, qall);
+            Change change = change_of(x.factors.x, x.factors.y, x.factors.z, x.v, kall, qall);
 #pragma unroll
             for (u32 g = 0; g < 4; g++) {
 #pragma unroll
-                for (u32 e = 0; e < 4; e++) state[g][e] = updated(state[g][e], f.x, k[g][e], change.d);
+                for (u32 e = 0; e < 4; e++) state[g][e] = updated(state[g][e], x.factors.x, x.k[g][e], change.d);
             }
-            u32 row = run.first + begin + r;
+            u32 row = first_row + begin + r;
             if (j == 0) p.o[((u64)row * s.value_heads + head) * DELTA + column] = change.o;
             u32 done = begin + r + 1;
-            if (done > run.certain && j == 0) log_at(s, p.log, p.log_bytes, run.log + done - 1 - run.certain).d[head * DELTA + column] = change.d;
-            while (write < run.writes && run.after[write] == done) {
+            if (done > certain && j == 0) log_at(s, p.log, p.log_bytes, first_logged + done - 1 - certain).d[head * DELTA + column] = change.d;
+            while (next_write == done) {
                 float* to = state_at(s, run.slots[write++], start + done, head) + column * DELTA + j * 4;
 #pragma unroll
                 for (u32 g = 0; g < 4; g++) store_4(to + g * 32, state[g]);
+                next_write = write < run.writes ? run.after[write] : 0;
             }
         }
         __syncthreads();

@@ -106,14 +106,17 @@ __device__ __forceinline__ void load_past(const Delta& p, u32 slot, u32 position
     }
 }
 
+// One channel's rows, oldest first, after the convolution.
+__device__ __forceinline__ float convolve_1(const float* taps, float a, float b, float c, float own) {
+    float sum = __fmul_rn(taps[0], a);
+    sum = __fmaf_rn(taps[1], b, sum);
+    sum = __fmaf_rn(taps[2], c, sum);
+    return silu(__fmaf_rn(taps[3], own, sum));
+}
+
 __device__ __forceinline__ void convolve(const Past& past, float* x) {
 #pragma unroll
-    for (u32 e = 0; e < 4; e++) {
-        float sum = __fmul_rn(past.taps[e][0], past.rows[0][e]);
-        sum = __fmaf_rn(past.taps[e][1], past.rows[1][e], sum);
-        sum = __fmaf_rn(past.taps[e][2], past.rows[2][e], sum);
-        x[e] = silu(__fmaf_rn(past.taps[e][3], x[e], sum));
-    }
+    for (u32 e = 0; e < 4; e++) x[e] = convolve_1(past.taps[e], past.rows[0][e], past.rows[1][e], past.rows[2][e], x[e]);
 }
 
 // A lane's part of a sum over a head.

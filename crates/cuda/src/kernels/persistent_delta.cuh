@@ -1,5 +1,5 @@
-// Gated DeltaNet as a phase of `decode_persistent.cu`: a block has a value head, all of whose S comes through the ring like keys and values,
-// and stands in registers before the row is there. It does what `delta.cu` does, bit for bit.
+// Gated DeltaNet as a phase of `decode_persistent.cu`: a block has a value head, all of whose S comes through the ring like keys and values
+// and is there before the row. It does what `delta.cu` does, bit for bit.
 //
 // With a head in one block its result is normalised there; with a quarter of one, four blocks would have to tell each other squares.
 // S is written after the result is out, since nobody waits for it.
@@ -22,7 +22,8 @@ MIRRORED(DeltaPhase);
 static_assert(STATE_BYTES <= STATE_SLOTS * SLOT_BYTES && STATE_SLOTS <= DEPTH, "a head fits the ring");
 
 struct DeltaShared {
-    float q[DELTA], k[DELTA], v[DELTA], o[DELTA];
+    float parts[3][DELTA]; // q, k and v after the convolution
+    float z[DELTA], norm[DELTA], o[DELTA];
     float decay, beta;
 };
 static_assert(sizeof(DeltaShared) <= ATTENTION_BYTES, "it stands where attention does");
@@ -46,6 +47,18 @@ __device__ __forceinline__ void feed_state(Feeder& f, const Stretch& s, const Ca
     }
 }
 
+// Four elements from shared memory.
+__device__ __forceinline__ void take_4(const float* from, float* x) {
+    float4 a = *(const float4*)from;
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+}
+
+// A lane's four elements of a column, zeros before the first token. They are read twice: in registers they would be too many.
+__device__ __forceinline__ void take_state(const float4* from, bool exists, float* x) {
+    float4 a = *from;
+    x[0] = exists ? a.x : 0.0f, x[1] = exists ? a.y : 0.0f, x[2] = exists ? a.z : 0.0f, x[3] = exists ? a.w : 0.0f;
+}
+
 // A lane's four elements, when they are there.
 __device__ __forceinline__ void wait_ready_4(const u32* own, u32 mark, float* x) {
     uint4 seen = load_relaxed_4(own);
@@ -54,39 +67,44 @@ __device__ __forceinline__ void wait_ready_4(const u32* own, u32 mark, float* x)
     x[0] = value_of(seen.x), x[1] = value_of(seen.y), x[2] = value_of(seen.z), x[3] = value_of(seen.w);
 }
 
-// Sums over all lanes of 2 N numbers, of which a lane gets the (lane / 2 % N)-th of the first N and of the last: every number is added
-// up as `warp_sum` does.
-template <u32 N>
-__device__ __forceinline__ void sum_pairs(float* x, u32 lane, float& first, float& second) {
+// The upper lanes take over the last COUNT of twice as many numbers, the lower ones the first, each with what the lane across has of
+// them. At the end a lane has one number, of all lanes, as `warp_sum` adds up.
+template <u32 COUNT, u32 BY>
+struct SumLanes {
+    static __device__ __forceinline__ void of(float* x, u32 lane) {
+        bool upper = lane & BY;
 #pragma unroll
-    for (u32 by = WARP / 2, count = N; count > 0; by /= 2, count /= 2) {
-        bool upper = lane & by;
-#pragma unroll
-        for (u32 i = 0; i < count; i++) {
-            float own = upper ? x[i + count] : x[i], other = upper ? x[i] : x[i + count];
-            x[i] = own + __shfl_xor_sync(FULL, other, by);
+        for (u32 i = 0; i < COUNT; i++) {
+            float own = upper ? x[i + COUNT] : x[i], other = upper ? x[i] : x[i + COUNT];
+            x[i] = own + __shfl_xor_sync(FULL, other, BY);
         }
+        SumLanes<COUNT / 2, BY / 2>::of(x, lane);
     }
+};
+template <u32 BY>
+struct SumLanes<0, BY> {
+    static __device__ __forceinline__ void of(float* x, u32) {
 #pragma unroll
-    for (u32 by = WARP / 4 / N; by > 0; by /= 2) x[0] += __shfl_xor_sync(FULL, x[0], by);
-    float other = __shfl_xor_sync(FULL, x[0], WARP / 2);
-    first = lane & (WARP / 2) ? other : x[0], second = lane & (WARP / 2) ? x[0] : other;
-}
+        for (u32 by = BY; by > 0; by /= 2) x[0] += __shfl_xor_sync(FULL, x[0], by);
+    }
+};
 
-// The part of a row that a warp makes ready: the queries, the keys or the values of a head.
+// A quarter of a head's queries, keys or values, a lane for a channel.
 __device__ __forceinline__ void
 make_part(const Delta& s, const Job& job, const Cache& cache, u32 mark, u32 head, u32 part, DeltaShared& shared) {
-    u32 e = own_lane() * 4, keys = s.key_heads * DELTA, own_key = key_head_of(s, head) * DELTA;
-    u32 channel = (part == 2 ? 2 * keys + head * DELTA : part * keys + own_key) + e;
-    Past past;
-    load_taps(s, channel, past);
-    load_past(s, cache.slot, cache.position, channel, past);
-    float x[4];
-    wait_ready_4((const u32*)job.input + channel, mark, x);
-    if (part == 2 || leads(s, head)) store_4(row_at(s, cache.slot, cache.position) + channel, x);
-    convolve(past, x);
-    if (part < 2) to_length(x, part == 0 ? QUERY_SCALE : 1.0f);
-    store_4((part == 0 ? shared.q : part == 1 ? shared.k : shared.v) + e, x);
+    u32 e = this_thread() % DELTA, keys = s.key_heads * DELTA, own_key = key_head_of(s, head) * DELTA;
+    u32 channel = (part == 2 ? 2 * keys + head * DELTA : part * keys + own_key) + e, position = cache.position;
+    float taps[DELTA_TAPS], rows[DELTA_TAPS - 1];
+    load_4(s.taps + channel * DELTA_TAPS, taps);
+#pragma unroll
+    for (u32 i = 0; i < DELTA_TAPS - 1; i++) {
+        u32 back = DELTA_TAPS - 1 - i;
+        rows[i] = position >= back ? __ldcg(row_at(s, cache.slot, position - back) + channel) : 0.0f;
+    }
+    const u32* at = (const u32*)job.input + channel;
+    float own = residual_norm_quant(load_relaxed(at), at, mark);
+    if (part == 2 || leads(s, head)) row_at(s, cache.slot, position)[channel] = own;
+    shared.parts[part][e] = convolve_1(taps, rows[0], rows[1], rows[2], own);
 }
 
 __device__ __forceinline__ void token_delta(const DeltaPhase& p, const Job& job, const Cache& cache, DeltaShared& shared,
@@ -100,27 +118,20 @@ __device__ __forceinline__ void token_delta(const DeltaPhase& p, const Job& job,
     for (u32 head = blockIdx.x; head < s.value_heads; head += gridDim.x) {
         u32 begin = taken + ring_gap(taken, STATE_SLOTS);
         barrier_wait(ring.full + begin % DEPTH * 8, begin / DEPTH & 1);
-        const u8* stage = ring.data + begin % DEPTH * STAGE_BYTES + warp * STATE_SLOTS * SLOT_BYTES;
-        float state[STATE_COLUMNS][4];
-#pragma unroll
-        for (u32 c = 0; c < STATE_COLUMNS; c++) {
-            float4 a = ((const float4*)stage)[c * WARP + lane];
-            bool exists = cache.position > 0;
-            state[c][0] = exists ? a.x : 0.0f, state[c][1] = exists ? a.y : 0.0f;
-            state[c][2] = exists ? a.z : 0.0f, state[c][3] = exists ? a.w : 0.0f;
-        }
-        taken = begin + STATE_SLOTS;
-        __syncwarp();
-        if (lane == 0) store_after_reads(shared_address(&saved.released), taken);
+        const float4* stage = (const float4*)(ring.data + begin % DEPTH * STAGE_BYTES + warp * STATE_SLOTS * SLOT_BYTES) + lane;
+        bool exists = cache.position > 0;
         // Whoever still reads what the phase before left in shared memory, or the head before.
         together();
-        float z[4], norm[4];
-        if (warp < 3) {
-            make_part(s, job, cache, mark, head, warp, shared);
-        } else if (warp == 3) {
-            load_4(s.norm + e, norm);
+        if (warp < 3 * DELTA / WARP) {
+            make_part(s, job, cache, mark, head, warp / (DELTA / WARP), shared);
+        } else if (warp == 12) {
+            float z[4];
             wait_ready_4((const u32*)job.input + channels + head * DELTA + e, mark, z);
-        } else if (warp == 4 && lane < 2) {
+            store_4(shared.z + e, z);
+        } else if (warp == 13) {
+            float norm[4];
+            load_4(s.norm + e, norm), store_4(shared.norm + e, norm);
+        } else if (warp == 14 && lane < 2) {
             const u32* at = (const u32*)job.input + channels + s.value_heads * DELTA + lane * s.value_heads + head;
             float x = residual_norm_quant(load_relaxed(at), at, mark);
             if (lane == 0) shared.decay = decay_of(s, head, x);
@@ -128,20 +139,28 @@ __device__ __forceinline__ void token_delta(const DeltaPhase& p, const Job& job,
         }
         note(times, 2);
         together();
-        float4 a = *(const float4*)(shared.k + e), b = *(const float4*)(shared.q + e);
-        float k[4] = {a.x, a.y, a.z, a.w}, q[4] = {b.x, b.y, b.z, b.w}, sums[2 * STATE_COLUMNS];
+        float q[4], k[4], sums[2 * STATE_COLUMNS];
+        take_4(shared.parts[0] + e, q), take_4(shared.parts[1] + e, k);
+        to_length(q, QUERY_SCALE), to_length(k, 1.0f);
 #pragma unroll
-        for (u32 c = 0; c < STATE_COLUMNS; c++) sums[c] = dot_4(k, state[c]), sums[STATE_COLUMNS + c] = dot_4(q, state[c]);
-        float qk = warp_sum(dot_4(q, k)), decay = shared.decay, ks, qs;
-        sum_pairs<STATE_COLUMNS>(sums, lane, ks, qs);
+        for (u32 c = 0; c < STATE_COLUMNS; c++) {
+            float state[4];
+            take_state(stage + c * WARP, exists, state);
+            sums[c] = dot_4(k, state), sums[STATE_COLUMNS + c] = dot_4(q, state);
+        }
+        float qk = warp_sum(dot_4(q, k)), decay = shared.decay;
+        SumLanes<STATE_COLUMNS, WARP / 2>::of(sums, lane);
+        // The lower half of the warp has sums with k, the upper one those with q.
+        float other = __shfl_xor_sync(FULL, sums[0], WARP / 2);
+        float ks = lane < WARP / 2 ? sums[0] : other, qs = lane < WARP / 2 ? other : sums[0];
         u32 column = warp * STATE_COLUMNS + lane / 2 % STATE_COLUMNS;
-        Change change = change_of(decay, shared.beta, qk, shared.v[column], ks, qs);
+        Change change = change_of(decay, shared.beta, qk, shared.parts[2][column], ks, qs);
         if (lane < WARP / 2 && lane % 2 == 0) shared.o[column] = change.o;
         together();
         note(times, 3);
-        if (warp == 3) {
-            float4 c = *(const float4*)(shared.o + e);
-            float o[4] = {c.x, c.y, c.z, c.w};
+        if (warp == 12) {
+            float o[4], norm[4], z[4];
+            take_4(shared.o + e, o), take_4(shared.norm + e, norm), take_4(shared.z + e, z);
             gate_head(s, o, norm, z);
             u32* out = p.output + head * DELTA + e;
 #pragma unroll
@@ -150,11 +169,15 @@ __device__ __forceinline__ void token_delta(const DeltaPhase& p, const Job& job,
         float* to = state_at(s, cache.slot, cache.position + 1, head) + warp * STATE_COLUMNS * DELTA + e;
 #pragma unroll
         for (u32 c = 0; c < STATE_COLUMNS; c++) {
-            float d = __shfl_sync(FULL, change.d, c * 2);
+            float state[4], d = __shfl_sync(FULL, change.d, c * 2);
+            take_state(stage + c * WARP, exists, state);
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) state[c][i] = updated(state[c][i], decay, k[i], d);
-            store_4(to + c * DELTA, state[c]);
+            for (u32 i = 0; i < 4; i++) state[i] = updated(state[i], decay, k[i], d);
+            store_4(to + c * DELTA, state);
         }
+        taken = begin + STATE_SLOTS;
+        __syncwarp();
+        if (lane == 0) store_after_reads(shared_address(&saved.released), taken);
     }
     // What follows writes where this was.
     together();

@@ -90,39 +90,48 @@ prepare_normed(const Job& job, u32 mark, Input x, float* squares, float* dots, c
     together();
 }
 
-// The same for a wider row, which is read twice.
+// The same for a wider row, of which a warp has two super-blocks; weights of the norm come from memory.
 #ifdef WIDE_NORM
-__device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares, float* dots) {
+__device__ __forceinline__ void prepare_normed_wide(const Job& job, u32 mark, Input x, float* squares, float* dots, u64* times) {
     u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns;
-    float scale = 0.0f;
-#pragma unroll 1
-    for (u32 item = warp; item < 2 * 32; item += PRODUCT_WARPS) {
-        // First the squares of all, then all again.
-        u32 super = item % 32, at = super * SUPER + lane * 8;
-        if (item == 32 + warp) {
-            together();
-            float total = warp_sum(lane < job.supers ? squares[lane] : 0.0f);
-            scale = row_scale(total, columns, job.epsilon);
-        }
-        float v[8] = {}, w[8];
-        if (at < columns) wait_ready_8<0>(poll_8(job.input + at), job.input + at, mark, v);
+    float v[2][8] = {}, w[2][8];
+    Eight seen[2] = {};
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        u32 at = (warp + i * PRODUCT_WARPS) * SUPER + lane * 8;
+        if (at < columns) seen[i] = poll_8(job.input + at);
+    }
+    note(times, 1);
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        u32 super = warp + i * PRODUCT_WARPS, at = super * SUPER + lane * 8;
+        if (at < columns) wait_ready_8<0>(seen[i], job.input + at, mark, v[i]);
         __syncwarp();
-        if (item < 32) {
-            float square = super_square(v);
-            if (lane == 0) squares[super] = square;
+        float square = super_square(v[i]);
+        if (lane == 0) squares[super] = square;
+    }
+    note(times, 2);
+    // Asked for any earlier they would wait in memory for registers.
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) load_8(job.norm, (warp + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, w[i]);
 #ifdef WITH_DELTA
-            if (job.dots && super < job.supers) {
-                float r[8];
-                load_8(job.norm, at, columns, w), load_8(job.dots, at, columns, r);
-                float dot = super_score(v, w, r);
-                if (lane == 0) dots[super] = dot;
-            }
-#endif
-        } else if (super < job.supers) {
-            load_8(job.norm, at, columns, w);
-            normalise_8(v, scale, w);
-            store_super<false>(v, lane, job.wide, x.quants + super * SUPER, x.facts + super * 8, {});
+    if (job.dots) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            float r[8];
+            load_8(job.dots, (warp + i * PRODUCT_WARPS) * SUPER + lane * 8, columns, r);
+            float dot = super_score(v[i], w[i], r);
+            if (lane == 0) dots[warp + i * PRODUCT_WARPS] = dot;
         }
+    }
+#endif
+    together();
+    float scale = row_scale(warp_sum(lane < job.supers ? squares[lane] : 0.0f), columns, job.epsilon);
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) {
+        u32 super = warp + i * PRODUCT_WARPS;
+        normalise_8(v[i], scale, w[i]);
+        if (super < job.supers) store_super<false>(v[i], lane, job.wide, x.quants + super * SUPER, x.facts + super * 8, {});
     }
     together();
 }

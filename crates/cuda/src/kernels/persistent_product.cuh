@@ -274,7 +274,7 @@ __device__ __forceinline__ void token_product(const Job& job, const Stretch& str
     else if (PAIRS && job.coming) prepare_plain<0, true>(job, input, room.x, room.heard, times);
     else if (!job.norm) prepare_plain<0, false>(job, input, room.x, 0, times);
 #ifdef WIDE_NORM
-    else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares, room.dots);
+    else if (job.supers > PRODUCT_WARPS) prepare_normed_wide(job, input, room.x, room.squares, room.dots, times);
 #endif
     else prepare_normed(job, input, room.x, room.squares, room.dots, room.norm, times);
 #ifdef WITH_DELTA

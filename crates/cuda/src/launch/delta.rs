@@ -236,4 +236,3 @@ impl Recorder<'_> {
         Ok(())
     }
 }
-

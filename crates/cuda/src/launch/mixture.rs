@@ -65,8 +65,10 @@ impl Kernels {
             let (input, partial) = shared_bytes(blocks as u32, columns as u32, width as u32, used as u32);
             input + partial + 256 <= persistent::WORK_BYTES_MIN && 6 * layers + 3 <= persistent::PHASES_MAX
         };
-        let decode =
-            self.has_experts(count, used.min(count)) && used <= blocks && count <= SCORES_MAX * blocks && columns <= COLUMNS_MAX;
+        let decode = self.has_experts(count, used.min(count))
+            && used <= blocks
+            && count <= SCORES_MAX * blocks
+            && columns <= COLUMNS_MAX;
         self.persistent.is_some() && whole && decode && reads && fits()
     }
 

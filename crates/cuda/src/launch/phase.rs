@@ -46,7 +46,10 @@ pub(super) enum Work {
     /// The same, with keys and values from here on in every block of the cache.
     Cache(u64),
     /// The same, with a layer's state from here on in every slot.
-    State { start: u64, input: u64 },
+    State {
+        start: u64,
+        input: u64,
+    },
     Product(ProductBlock),
     Mixture(Mixture, Ends),
     /// The phase that begins with a choice; its parameters are complete when all phases are there.
@@ -90,7 +93,10 @@ impl Phase {
             // Two sides and no parts.
             Work::Cache(start) => return (job, StretchBlock { weights: *start, tiles: 2, ..stretch }),
             Work::State { start, input } => {
-                return (JobBlock { input: *input, ..job }, StretchBlock { weights: *start, tiles: 1, chunk: 1, ..stretch });
+                return (
+                    JobBlock { input: *input, ..job },
+                    StretchBlock { weights: *start, tiles: 1, chunk: 1, ..stretch },
+                );
             }
             Work::Product(product) => product,
             Work::Mixture(mixture, ends) | Work::Experts(mixture, ends, _) => {

@@ -311,10 +311,10 @@ impl<'k> Recorder<'k> {
         numbered.collect()
     }
 
-    /// Room for the scores of all experts of a layer.
+    /// Room for the scores of all experts of a layer, and of one that all tokens visit.
     pub(super) fn scores(&mut self) -> Result<u64, Error> {
         if self.scores.is_none() {
-            self.scores = Some(Buffer::zeroed(&self.kernels.device, super::experts::COUNT_MAX)?);
+            self.scores = Some(Buffer::zeroed(&self.kernels.device, super::experts::COUNT_MAX + 1)?);
         }
         Ok(self.scores.as_ref().map_or(0, |scores| scores.all().address))
     }

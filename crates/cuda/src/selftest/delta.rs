@@ -133,7 +133,14 @@ impl Test<'_> {
                 &[Piece::Rows(1); ROWS][..],
                 &[Piece::Rows(2), Piece::Rows(1), Piece::Rows(17), Piece::Rows(17)],
                 &[Piece::Rows(5), Piece::Logged(9, 4), Piece::Logged(3, 0), Piece::Half(18, 2, 16), Piece::Rows(12)],
-                &[Piece::Half(8, 1, 2), Piece::Saved(3), Piece::Moved(16, 7), Piece::Rows(1), Piece::Moved(5, 2), Piece::Rows(22)],
+                &[
+                    Piece::Half(8, 1, 2),
+                    Piece::Saved(3),
+                    Piece::Moved(16, 7),
+                    Piece::Rows(1),
+                    Piece::Moved(5, 2),
+                    Piece::Rows(22),
+                ],
             ];
             for (i, pieces) in cuts.into_iter().enumerate() {
                 let got = self.delta_in(&layer, pieces)?;

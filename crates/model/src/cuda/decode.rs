@@ -25,8 +25,9 @@ use super::{DECODE_ROWS_MAX, Net};
 use crate::backend::Chunk;
 use crate::config::Experts;
 use ::cuda::{
-    AttentionCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, DeltaWeights, Device, EmbedCall, Error, Graph, Mailbox, MixtureCall, PICK_RING, PICK_ROWS_MAX, Part, Partial,
-    PersistentStep, PickCall, ProductCall, RowStep, SPLITS, Slice, StoreCall, Then, pack,
+    AttentionCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, DeltaWeights, Device, EmbedCall, Error, Graph, Mailbox,
+    MixtureCall, PICK_RING, PICK_ROWS_MAX, Part, Partial, PersistentStep, PickCall, ProductCall, RowStep, SPLITS,
+    Slice, StoreCall, Then, pack,
 };
 use std::collections::HashMap;
 use std::ops::Range;
@@ -312,7 +313,11 @@ impl Decode {
     }
 
     /// The matrices that a layer's mixer begins with; where their results go, and how wide a row of them is.
-    fn mixer_parts<'a>(&'a self, net: &'a Net, layer: &'a Layer) -> Result<(Vec<Part<'a>>, Slice<'a, f32>, usize), Error> {
+    fn mixer_parts<'a>(
+        &'a self,
+        net: &'a Net,
+        layer: &'a Layer,
+    ) -> Result<(Vec<Part<'a>>, Slice<'a, f32>, usize), Error> {
         match &layer.mixer {
             Mixer::Attention(attention) => {
                 let (heads, stride) = (self.heads.all(), net.heads_width());

@@ -24,7 +24,7 @@ mod states;
 mod steps;
 mod weights;
 
-pub use selftest::{SelftestError, selftest, selftest_of_states};
+pub use selftest::{SelftestError, selftest};
 pub use shapes::{SHAPES, shape};
 
 use crate::backend::{BLOCK, Backend, BackendError, Chunk, ModelInfo, check_batch};
@@ -41,9 +41,9 @@ use kernels::shortlist::{Ask, Shortlist};
 use prefill::Prefill;
 use rows::{StepKind, groups, wanted_rows};
 use shortlist::ShortlistStep;
+use states::States;
 use std::ops::Range;
 use std::path::Path;
-use states::States;
 use weights::{Attention, FileSource, RandomSource, Source, Weights};
 
 /// Most rows of a step that is computed like single tokens.
@@ -328,12 +328,7 @@ impl Backend for CudaModel {
 
 impl Net {
     /// What every kernel that touches heads is told.
-    fn heads<'a>(
-        &'a self,
-        layer: &'a Attention,
-        rows: Slice<'a, f32>,
-        inputs: &'a inputs::Inputs,
-    ) -> HeadsCall<'a> {
+    fn heads<'a>(&'a self, layer: &'a Attention, rows: Slice<'a, f32>, inputs: &'a inputs::Inputs) -> HeadsCall<'a> {
         HeadsCall {
             rows,
             positions: inputs.positions(),

@@ -4,16 +4,17 @@
 //! where matrices are floats, long steps write every matrix out in half precision just before it is used, into one scratch buffer. Rows
 //! through experts are in `expert_rows.rs`.
 
-use super::expert_rows::ExpertRows;
 use super::decode::delta_weights;
+use super::expert_rows::ExpertRows;
 use super::inputs::Inputs;
 use super::rows::StepKind;
 use super::weights::{Attention, Delta, Layer, Mixer};
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    AddPartsCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, Device, EmbedCall, Error, ExpandCall, FlashCall, GemmCall, GemmOutput, GemmPackedCall,
-    GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, ScaleRowsCall, Slice, StoreCall, pack,
+    AddPartsCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, Device, EmbedCall, Error, ExpandCall, FlashCall,
+    GemmCall, GemmOutput, GemmPackedCall, GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, ScaleRowsCall,
+    Slice, StoreCall, pack,
 };
 
 /// Query rows of one tile of attention.
@@ -147,13 +148,7 @@ impl Prefill {
         self.product(net, (kind, rows), self.half.all(), &parts, bias, GemmPackedThen::Add(self.x.all()))
     }
 
-    fn attend(
-        &self,
-        net: &Net,
-        layer: &Attention,
-        (kind, rows): (StepKind, usize),
-        tiles: usize,
-    ) -> Result<(), Error> {
+    fn attend(&self, net: &Net, layer: &Attention, (kind, rows): (StepKind, usize), tiles: usize) -> Result<(), Error> {
         let (kernels, input, parts) = (&net.kernels, self.half.all(), [&layer.q, &layer.k, &layer.v]);
         self.product(net, (kind, rows), input, &parts, layer.bias.as_ref(), GemmPackedThen::Store(self.heads.all()))?;
         let heads = net.heads(layer, self.heads.all(), &self.inputs);

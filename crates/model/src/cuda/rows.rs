@@ -58,7 +58,8 @@ pub(super) fn groups<'a, 'b: 'a>(chunks: impl Iterator<Item = &'a Chunk<'b>>, ro
     for chunk in chunks {
         let mut start = chunk.start;
         for (i, tokens) in parts(chunk, rows_max).into_iter().enumerate() {
-            let state = chunk.state.map(|state| part_of_state(state, start + tokens.len() == chunk.start + chunk.tokens.len()));
+            let state =
+                chunk.state.map(|state| part_of_state(state, start + tokens.len() == chunk.start + chunk.tokens.len()));
             // Rows that follow others of their sequence need those to be done.
             if i > 0 || tokens.len() > room || groups.is_empty() {
                 groups.push(Vec::new());

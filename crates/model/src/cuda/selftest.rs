@@ -67,7 +67,13 @@ const SMALL: [Steps; 5] = [
 
 /// Models with recurrent states, as small.
 const STATES: [Steps; 2] = [
-    Steps { depths: &[0, 126], rows: 6, experts: 16, smaller: smaller(512, 4), ..steps("qwen3.6-35b-a3b", 4, 512, KvType::F16) },
+    Steps {
+        depths: &[0, 126],
+        rows: 6,
+        experts: 16,
+        smaller: smaller(512, 4),
+        ..steps("qwen3.6-35b-a3b", 4, 512, KvType::F16)
+    },
     // Wider than a norm is for one super-block per warp.
     Steps { depths: &[0], rows: 6, smaller: smaller(4352, 6), ..steps("qwen3.8-27b", 4, 512, KvType::F16) },
 ];
@@ -90,11 +96,6 @@ const fn steps(name: &'static str, layers: usize, feed_forward: usize, kv_type: 
 /// Steps of several rows against single ones; the error is the number of rows that differ in any bit.
 pub fn selftest(card: usize, cases: Cases) -> Result<Vec<Outcome>, SelftestError> {
     selftest_of(card, if cases == Cases::All { &REAL } else { &SMALL })
-}
-
-/// Only small models with recurrent states.
-pub fn selftest_of_states(card: usize) -> Result<Vec<Outcome>, SelftestError> {
-    selftest_of(card, &STATES)
 }
 
 fn selftest_of(card: usize, all: &[Steps]) -> Result<Vec<Outcome>, SelftestError> {

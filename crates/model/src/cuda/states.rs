@@ -9,8 +9,8 @@ use crate::backend::{BackendError, Chunk, StateInfo, Want};
 use crate::config::{Config, DeltaNetConfig, HeadOrder, OutputGate};
 use crate::load::LoadError;
 use ::cuda::{
-    Buffer, DELTA_HEAD, DELTA_TAPS, DELTA_WRITES_MAX, DeltaRun, DeltaSettleCall, DeltaShape, DeltaStates, Device, Error,
-    Kernels,
+    Buffer, DELTA_HEAD, DELTA_TAPS, DELTA_WRITES_MAX, DeltaRun, DeltaSettleCall, DeltaShape, DeltaStates, Device,
+    Error, Kernels,
 };
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
@@ -85,7 +85,9 @@ impl States {
             let long = chunk.want == Want::All && chunk.tokens.len() > DECODE_ROWS_MAX;
             if long && !state.saves.is_empty() {
                 let most = DECODE_ROWS_MAX;
-                return Err(BackendError::BadBatch(format!("a state is to be saved among more than {most} wanted rows")));
+                return Err(BackendError::BadBatch(format!(
+                    "a state is to be saved among more than {most} wanted rows"
+                )));
             }
             // Of those one is the chunk's own.
             if state.saves.len() >= DELTA_WRITES_MAX {

@@ -202,7 +202,9 @@ impl LayerSource<'_> {
         };
         let after = if self.config.delta_net.is_some() { "post_attention_norm.weight" } else { "ffn_norm.weight" };
         let feed = |part: &str, rows, columns| match experts {
-            Some(experts) => self.source.stacked(&self.name(&format!("ffn_{part}_exps.weight")), experts.count, rows, columns),
+            Some(experts) => {
+                self.source.stacked(&self.name(&format!("ffn_{part}_exps.weight")), experts.count, rows, columns)
+            }
             None => self.matrix(&format!("ffn_{part}.weight"), rows, columns),
         };
         let (gate, up) = match experts.filter(|_| self.source.has(&self.name("ffn_gate_up_exps.weight"))) {
@@ -250,7 +252,9 @@ impl LayerSource<'_> {
             bias.push(self.source.optional(&self.name(part), length)?.ok_or(length));
         }
         let bias = match bias.iter().any(Result::is_ok) {
-            true if gated_attention => return Err(LoadError::NotOnCard("gated attention with biases does not run on a card")),
+            true if gated_attention => {
+                return Err(LoadError::NotOnCard("gated attention with biases does not run on a card"));
+            }
             // Where only some have a bias the others get zeros.
             true => Some(
                 bias.into_iter().flat_map(|part| part.unwrap_or_else(|length| vec![0.0; length])).collect::<Vec<_>>(),
