@@ -87,7 +87,7 @@ impl Kernels {
         room(call.x, columns, "the residual");
         room(call.gated, (used + usize::from(call.shared.is_some())) * width, "gated rows");
         if let Some(shared) = call.shared {
-            assert_eq!(self.options.shared, true, "kernels were compiled for a shared expert");
+            assert!(self.options.shared, "kernels were compiled for a shared expert");
             assert!(same_as_others(call, shared), "a shared expert is like the others");
         }
         let blocks = self.device.facts().multiprocessors;
