@@ -137,6 +137,11 @@ impl History {
         self.record(Record::Compaction { items, kept: kept.to_owned() });
     }
 
+    /// Other files stay before the model.
+    pub fn pinned(&mut self, paths: &[PathBuf]) {
+        self.record(Record::Pinned { paths: paths.to_vec() });
+    }
+
     /// A turn is over.
     pub async fn end(&mut self, outcome: &str, usage: Value) {
         self.ready().await;

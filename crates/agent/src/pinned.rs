@@ -32,6 +32,7 @@ pub async fn add(ctx: &mut TurnContext, path: &str) {
         return ctx.trouble(format!("{PINNED_MAX} files are kept already; /drop one of them first")).await;
     }
     ctx.pinned.push(path);
+    ctx.history.pinned(&ctx.pinned);
     ctx.notice(format!("kept before the model from the next message on: {}", named(&ctx.pinned))).await;
     ctx.emit_status().await;
 }
@@ -42,6 +43,9 @@ pub async fn drop(ctx: &mut TurnContext, path: &str) {
     let wanted = files::inside(&ctx.root(), written);
     let before = ctx.pinned.len();
     ctx.pinned.retain(|path| !written.is_empty() && Some(path) != wanted.as_ref());
+    if ctx.pinned.len() < before {
+        ctx.history.pinned(&ctx.pinned);
+    }
     let text = match (before - ctx.pinned.len(), ctx.pinned.is_empty()) {
         (0, true) => "No file is kept before the model.".to_owned(),
         (0, false) => format!("{written} is not kept; these are: {}", named(&ctx.pinned)),

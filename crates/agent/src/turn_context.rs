@@ -454,6 +454,7 @@ impl TurnContext {
         self.turn = replay.turns.last().map_or(0, |turn| turn.turn);
         self.status.context_used = 0;
         (self.last_try, self.open) = (None, None);
+        self.pinned.clone_from(&replay.pinned);
     }
 
     /// The conversation becomes what it was before the last turn.

@@ -52,7 +52,7 @@ async fn a_session_goes_on_after_the_process() {
     let world = World::new([Say::all(ANSWER), Say::all("Yes."), Say::all("Fork.")]).await;
     let mut talk = world.start();
     talk.ask("Fix last.").await;
-    talk.say(Command::Status).await;
+    talk.say(Command::Add { path: "test_module.py".to_owned() }).await;
     let Event::Status(status) = talk.until(|event| matches!(event, Event::Status(_))).await else { unreachable!() };
     drop(talk);
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -65,6 +65,9 @@ async fn a_session_goes_on_after_the_process() {
         unreachable!()
     };
     assert_eq!(session, status.session);
+    talk.say(Command::Status).await;
+    let Event::Status(status) = talk.until(|event| matches!(event, Event::Status(_))).await else { unreachable!() };
+    assert_eq!(status.pinned, [Path::new("test_module.py")], "what was added stays");
     assert_eq!((turns.len(), turns[0].asked.as_str()), (1, "Fix last."));
     assert!(!turns[0].answered.contains("```"), "the code is in the file: {}", turns[0].answered);
     let (path, lines, diff) = &turns[0].edits[0];

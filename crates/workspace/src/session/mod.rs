@@ -110,6 +110,11 @@ pub enum Record {
         #[serde(default)]
         step: String,
     },
+    /// The files that stay before the model from now on.
+    Pinned {
+        /// Relative to the workspace.
+        paths: Vec<PathBuf>,
+    },
     /// A turn is over.
     TurnEnd {
         /// The turn.

@@ -1,6 +1,7 @@
 //! How a session stands after everything that was written into it, rewinds and compactions included.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -22,6 +23,8 @@ pub struct Replay {
     pub done: Vec<(u32, Done)>,
     /// What was taken back and can be brought back, oldest first: the turn, and the step.
     pub undone: Vec<(u32, TreeId)>,
+    /// The files that stay before the model, whatever was said or taken back since.
+    pub pinned: Vec<PathBuf>,
 }
 
 /// One turn.
@@ -95,6 +98,7 @@ pub(super) fn replay(lines: &[Line]) -> Replay {
                 (_, Some(step)) => state.undone.push((*turn, step)),
                 (_, None) => {}
             },
+            Record::Pinned { paths } => state.pinned.clone_from(paths),
             Record::Meta { .. } | Record::Rewind { .. } | Record::Unknown => {}
         }
     }
