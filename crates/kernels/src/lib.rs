@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // Kernels: raw loads and stores behind checked slices. Every block says why it holds.
 
 pub mod activations;
+pub mod background;
 pub mod blocks;
 pub mod cases;
 pub mod delta_net;

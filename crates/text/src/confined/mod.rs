@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,6 +38,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Wall-clock limit on one answer. Processor time ends what computes long before; this is for a machine that has none
 /// to give.
 const WALL_SECONDS: u64 = 60;
+
+/// The priority of work that yields to all other.
+const BACK_NICE: i32 = 15;
 
 /// This program, where it can be started again.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -314,6 +318,12 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Makes a thread yield to all other work.
+pub(crate) fn step_back(thread: Pid) {
+    // On Linux a thread has a priority of its own.
+    let _ = kernels::background::step_back(thread.as_raw_nonzero().get(), BACK_NICE);
 }
 
 /// Writes a message: its length in four bytes, then its bytes.

@@ -16,7 +16,7 @@ use super::gate::{Gate, SLOTS};
 use super::tools::{self, CallPosition, Callable, Fidelity};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
-use crate::confined::{Confined, ConfinedError, Job, Purpose, Reply, Wanted};
+use crate::confined::{Confined, ConfinedError, Job, Purpose, Reply, Wanted, step_back};
 use crate::tokenizer::Tokenizer;
 
 /// Compiles grammars for one vocabulary. Built once per model, which takes a moment, and shared by all requests.
@@ -91,8 +91,7 @@ impl Grammars {
             let thread = thread::Builder::new().name("grammar".to_string()).stack_size(limits::STACK_BYTES);
             let compiling = thread.spawn_scoped(scope, || {
                 if slow {
-                    // On Linux a thread has a priority of its own: this one yields to everybody.
-                    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), limits::SLOW_NICE);
+                    step_back(rustix::thread::gettid());
                 }
                 compile(&self.environment.factory, source)
             });

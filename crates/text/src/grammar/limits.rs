@@ -30,9 +30,8 @@ pub(super) const CACHE: cache::Limits = cache::Limits { entries: 64, weight: 204
 pub(super) const WEIGHT_BYTES: usize = 165 << 10;
 /// Memory of one compiled grammar.
 pub(super) const COMPILED_BYTES: usize = 96 << 20;
-/// What takes longer than this to compile yields to all other work, by so much.
-pub(super) const SLOW_MS: u64 = 50;
-pub(super) const SLOW_NICE: i32 = 15;
+/// What takes longer than this to compile yields to all other work.
+pub(super) const SLOW_MS: u64 = 5;
 /// Time for all tools of a request, checked between tools.
 pub(super) const COMPILE_SECONDS: u64 = 10;
 
