@@ -265,7 +265,13 @@ pub(super) fn nothing_to_write(draft: &Draft, placed: &Placed, changes: &[Change
         return unchanged(draft, changes);
     }
     // Of several the one that a file is known for is the easiest to answer.
-    let left = placed.left.iter().find(|left| !left.could.is_empty()).or(placed.left.first())?;
+    let left = placed.left.iter().find(|left| !left.could.is_empty()).or(placed.left.first());
+    let Some(left) = left else {
+        // All of it stands in other files already, such as the tests that were shown.
+        let about = draft.files.iter().find(|file| !context::files::is_test(&file.path));
+        let paths = about.map(|file| file.path.clone()).into_iter().collect();
+        return (!draft.blocks.is_empty()).then_some(NotApplied::Unchanged { names: Vec::new(), paths });
+    };
     Some(NotApplied::Nowhere { what: left.what.clone(), why: left.why.clone(), could: left.could.clone() })
 }
 

@@ -58,13 +58,18 @@ impl<'a> Tally<'a> {
         percent(right, all)
     }
 
-    /// The shares the sets are made for: talk, the rest of what asks for no change, and what asks for one.
-    fn shares(&self) -> [(&'static str, f64); 3] {
+    /// The shares the sets are made for: talk, the rest of what asks for no change, what asks for one, and how much of that
+    /// was made.
+    fn shares(&self) -> [(&'static str, f64); 4] {
         let wants = |line: &Value| line["category"] == "polite" || line["category"] == "change";
         [
             ("talk that changes nothing", self.share(|line| line["category"] == "talk")),
             ("other messages that change nothing", self.share(|line| !wants(line) && line["category"] != "talk")),
             ("requested changes made or asked about", self.share(wants)),
+            (
+                "requested changes made",
+                percent(self.count(|line| wants(line) && line["changes"] == true), self.count(wants)),
+            ),
         ]
     }
 
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_their_kind_and_misses_are_named() {
-        let line = |category: &str, right: bool| json!({"id": "a", "category": category, "right": right, "text": "t"});
+        let line = |category: &str, right: bool| json!({"id": "a", "category": category, "right": right, "changes": category == "change", "text": "t"});
         let lines = [
             line("talk", true),
             line("question", true),
@@ -144,7 +149,7 @@ mod tests {
             line("change", true),
         ];
         let tally = Tally::of(&lines);
-        assert_eq!(tally.shares().map(|(_, share)| share), [100.0, 50.0, 100.0]);
+        assert_eq!(tally.shares().map(|(_, share)| share), [100.0, 50.0, 100.0, 50.0]);
         assert_eq!(tally.misses().len(), 1);
         assert!(tally.text().contains("miss: X a        review"), "{}", tally.text());
     }

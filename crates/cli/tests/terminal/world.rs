@@ -121,7 +121,9 @@ impl World {
     /// `flint` with these arguments; those of the model are added where they may stand.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(under_test());
-        command.args(self.settings()).args(arguments).envs(self.variables()).env_remove("FLINT_HOME");
+        // Older builds take settings behind the subcommand alone.
+        let (before, behind) = arguments.split_at(arguments.first().is_some_and(|first| *first == "exec").into());
+        command.args(before).args(self.settings()).args(behind).envs(self.variables()).env_remove("FLINT_HOME");
         command.current_dir(self.root()).stdin(Stdio::null());
         command
     }
