@@ -158,12 +158,11 @@ pub fn read_response_format(fields: &mut Fields) -> Result<Format, FieldError> {
     }
 }
 
-/// Anthropic's `output_config.format`, and `output_format`, as its beta called it.
-pub fn read_output_format(fields: &mut Fields) -> Result<Format, FieldError> {
+/// Anthropic's `output_config`: its `format`, which its beta called `output_format`, and its `effort`.
+pub fn read_output_config(fields: &mut Fields) -> Result<(Format, Option<String>), FieldError> {
     let mut found = Format::Text;
     let mut config = Fields::at(fields.path("output_config"), fields.take_value("output_config").unwrap_or(json!({})))?;
-    // How much to think is a wish.
-    config.take_value("effort");
+    let effort = config.take("effort")?;
     for (path, format) in [
         (config.path("format"), config.take_value("format")),
         (fields.path("output_format"), fields.take_value("output_format")),
@@ -177,7 +176,7 @@ pub fn read_output_format(fields: &mut Fields) -> Result<Format, FieldError> {
     }
     match config.rest().next() {
         Some(other) => Err(FieldError::new(config.path(other), "is not known here, and would not be followed")),
-        None => Ok(found),
+        None => Ok((found, effort)),
     }
 }
 
@@ -234,7 +233,9 @@ mod tests {
 
     #[test]
     fn formats_of_messages() {
-        let read = |body| read_output_format(&mut Fields::new(body).unwrap()).map_err(|error| error.to_string());
+        let read = |body| {
+            read_output_config(&mut Fields::new(body).unwrap()).map(|read| read.0).map_err(|error| error.to_string())
+        };
         let format = json!({"type": "json_schema", "schema": {"type": "object"}});
         let want = Ok(Format::JsonSchema(json!({"type": "object"})));
         assert_eq!(read(json!({"output_config": {"format": format, "effort": "low"}})), want);

@@ -16,9 +16,11 @@ pub mod prediction;
 mod raw;
 pub mod responses;
 pub mod sampling;
+pub mod thinking;
 
 pub use error::{ErrorBody, ErrorPayload};
 pub use fields::{FieldError, Fields};
 pub use format::Format;
 pub use raw::RawJson;
 pub use sampling::SamplingFields;
+pub use thinking::ThinkingWish;

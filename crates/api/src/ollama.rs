@@ -9,6 +9,7 @@ use crate::fields::{FieldError, Fields};
 use crate::format::Format;
 use crate::responses::{Content, Tool};
 use crate::sampling::{SamplingFields, read_stop};
+use crate::thinking::ThinkingWish;
 
 /// Most stop texts of one request.
 const STOP_MAX: usize = 32;
@@ -30,8 +31,8 @@ pub struct Common {
     pub stop: Vec<String>,
     /// Log-probabilities are wanted, with this many alternatives.
     pub logprobs: Option<usize>,
-    /// Thoughts are wanted.
-    pub think: bool,
+    /// What was said of thoughts.
+    pub think: ThinkingWish,
 }
 
 /// `/api/chat`.
@@ -94,7 +95,7 @@ impl Common {
             max_tokens: limit.and_then(|limit| usize::try_from(limit).ok()),
             stop: read_stop(&mut options, "stop", STOP_MAX)?,
             logprobs: logprobs.then_some(top),
-            think: fields.take_value("think").is_some_and(|think| think != false),
+            think: ThinkingWish::read_ollama(fields)?,
         })
     }
 }

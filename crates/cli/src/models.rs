@@ -2,6 +2,9 @@
 //!
 //! Thin on purpose: it turns arguments into calls of the hub and answers into text or JSON.
 
+mod search;
+mod suggest;
+
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -26,9 +29,23 @@ enum ModelsCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Say which models fit this machine and how fast they can be; nothing is fetched
+    Suggest {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Search Hugging Face for GGUF files
+    Search {
+        /// A word of a name, or hf:OWNER/NAME for the files of one
+        word: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Fetch a model, or check and repair the copy that is here
     Pull {
-        /// Name of the model [default: the catalogue's default]
+        /// Name of the model, or hf:OWNER/NAME/FILE.gguf [default: the catalogue's default]
         name: Option<String>,
         /// Use only what is already here
         #[arg(long)]
@@ -65,6 +82,8 @@ pub fn run(args: ModelsArgs) -> anyhow::Result<()> {
     let store = Store::open()?;
     match args.command {
         ModelsCommand::List { json } => list(&store, json),
+        ModelsCommand::Suggest { json } => suggest::run(&store, json),
+        ModelsCommand::Search { word, json } => search::run(&store, &word, json),
         ModelsCommand::Pull { name, offline } => pull(&store, name.as_deref(), offline),
         ModelsCommand::Show { name, json } => show(&store, &name, json),
         ModelsCommand::Path { name, json } => path(&store, &name, json),
@@ -74,11 +93,12 @@ pub fn run(args: ModelsArgs) -> anyhow::Result<()> {
 
 /// Says what a model that is not here costs and who publishes it. With `asks` a person who is there decides.
 pub fn tell_of_fetch(store: &Store, name: &str, asks: bool) -> anyhow::Result<()> {
-    let Ok(entry) = store.catalogue().find(name) else { return Ok(()) };
+    let Ok(entry) = &store.find(name) else { return Ok(()) };
     let presence = store.presence(entry);
     if matches!(presence, Presence::Installed { .. }) || hub::HuggingFace::from_env().has(entry) {
         return Ok(());
     }
+    check_runs(entry)?;
     let size = size_in_words(entry, presence);
     let from: Vec<String> = entry.sources.iter().map(Source::who).collect();
     errln!("The model {} ({size}, licence {}) is not on this machine yet.", entry.name, entry.licence);
@@ -90,6 +110,18 @@ pub fn tell_of_fetch(store: &Store, name: &str, asks: bool) -> anyhow::Result<()
         );
     }
     Ok(())
+}
+
+/// Refuses to fetch what could not be loaded then.
+fn check_runs(entry: &Entry) -> anyhow::Result<()> {
+    if entry.architecture.is_empty() || entry.embeds || suggest::knows(&entry.architecture) {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "this version of Flint does not run {} ({}), so nothing was fetched; `flint models suggest` shows what it runs",
+        entry.name,
+        entry.architecture
+    )
 }
 
 /// The models that can write, for the partner's `/model`.
@@ -125,6 +157,9 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
         if entry.name == store.catalogue().default_name() {
             state.push("default".to_owned());
         }
+        if check_runs(entry).is_err() {
+            state.push("not run by this version".to_owned());
+        }
         state.retain(|text| !text.is_empty());
         row([
             &entry.name,
@@ -139,14 +174,24 @@ fn list(store: &Store, json: bool) -> anyhow::Result<()> {
 }
 
 fn pull(store: &Store, name: Option<&str>, offline: bool) -> anyhow::Result<()> {
-    let entry = store.catalogue().find(name.unwrap_or(store.catalogue().default_name()))?;
-    let path = fetch::pull(store, entry, offline, &[])?;
-    errln!("{}: checked, {}", entry.name, format_bytes(std::fs::metadata(&path)?.len()));
+    let name = name.unwrap_or(store.catalogue().default_name());
+    let (name, entry) = match hub::Reference::parse(name) {
+        None => (name.to_owned(), store.find(name)?),
+        Some(reference) => {
+            let reference = search::file_of(reference?)?;
+            (reference.to_string(), reference.entry()?)
+        }
+    };
+    if !matches!(store.presence(&entry), Presence::Installed { .. }) {
+        check_runs(&entry)?;
+    }
+    let path = fetch::pull(store, &entry, offline, &[])?;
+    errln!("{name}: checked, {}", format_bytes(std::fs::metadata(&path)?.len()));
     print_path(&path)
 }
 
 fn show(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
-    let entry = store.catalogue().find(name)?;
+    let entry = &store.find(name)?;
     if json {
         return print_json(&described(store, entry));
     }
@@ -160,6 +205,14 @@ fn show(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
     line("quantisation", &entry.quantisation);
     line("context", &format!("{} tokens", entry.context));
     line("licence", &entry.licence);
+    if let Some(advice) = &entry.advice {
+        line("good for", &advice.about);
+        line("style", style(entry));
+        line("thinks", &advice.thinks);
+        let at = |context: u32| format!("{:.1} GB at {} tokens of context", advice.memory(context), context);
+        let contexts = [8 << 10, 128 << 10].into_iter().filter(|context| *context <= entry.context);
+        line("memory", &contexts.map(at).collect::<Vec<String>>().join(", "));
+    }
     line("bytes", &size_of(entry, presence).map_or_else(unknown, |bytes| bytes.to_string()));
     line("sha256", &sha256.unwrap_or_else(unknown));
     for (index, source) in entry.sources.iter().enumerate() {
@@ -183,7 +236,7 @@ fn path(store: &Store, name: &str, json: bool) -> anyhow::Result<()> {
 }
 
 fn remove(store: &Store, name: &str, forget: bool) -> anyhow::Result<()> {
-    let entry = store.catalogue().find(name)?;
+    let entry = &store.find(name)?;
     match store.remove(entry)? {
         0 => errln!("{}: there was nothing to remove", entry.name),
         bytes => errln!("{}: removed, {} freed", entry.name, format_bytes(bytes)),
@@ -194,11 +247,21 @@ fn remove(store: &Store, name: &str, forget: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn style(entry: &Entry) -> &'static str {
+    match entry.style {
+        hub::Style::Pair => "pair",
+        hub::Style::Agent => "agent",
+    }
+}
+
 /// The size of a file, or about how large it will be where nobody has measured it.
 fn size_in_words(entry: &Entry, presence: Presence) -> String {
     let billions = entry.parameters.split('B').next().and_then(|number| number.trim().parse::<f64>().ok());
     match (size_of(entry, presence), billions) {
         (Some(bytes), _) => format_bytes(bytes),
+        (None, _) if entry.advice.is_some() => {
+            format!("about {:.0} GB", entry.advice.as_ref().map_or(0.0, |advice| advice.gigabytes).max(1.0))
+        }
         // Files of 7 to 33 billion weights in this format have 4.8 to 4.9 bits for each, smaller ones up to 6.
         (None, Some(billions)) if entry.quantisation == "Q4_K_M" => format!("about {:.0} GB", billions * 5.0 / 8.0),
         (None, _) => "size not known".to_owned(),
@@ -234,6 +297,9 @@ fn described(store: &Store, entry: &Entry) -> Value {
         "quantisation": entry.quantisation,
         "context": entry.context,
         "licence": entry.licence,
+        "style": style(entry),
+        "about": entry.advice.as_ref().map(|advice| &advice.about),
+        "thinks": entry.advice.as_ref().map(|advice| &advice.thinks),
         "bytes": size_of(entry, presence),
         "sha256": entry.sha256.clone().or_else(|| store.recorded_sha256(entry)),
         "sources": entry.sources.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -87,6 +87,9 @@ impl Default for Sampling {
 pub struct Request {
     /// Tokens to start from, at least one.
     pub prompt: Vec<u32>,
+    /// Tokens of the prompt that later ones are likely to begin with: a model with recurrent state keeps it behind them.
+    /// 0 where nothing is known.
+    pub lasting: usize,
     /// Most tokens to generate. 0 only fills the cache with the prompt.
     pub max_tokens: usize,
     /// How tokens are picked.
@@ -117,6 +120,7 @@ impl Request {
     pub fn new(prompt: Vec<u32>, max_tokens: usize) -> Self {
         Self {
             prompt,
+            lasting: 0,
             max_tokens,
             sampling: Sampling::default(),
             stop_tokens: Vec::new(),

@@ -47,6 +47,8 @@ pub(crate) struct Sequence {
     /// Those of the step in progress, and the position it starts at.
     pub saves: Vec<StateSave>,
     pub saves_from: usize,
+    /// Tokens that later prompts are likely to begin with.
+    pub lasting: usize,
     max_tokens: usize,
     sampler: Sampler,
     stop_tokens: Vec<u32>,
@@ -146,6 +148,7 @@ impl Sequence {
             answer_state: None,
             saves: Vec::new(),
             saves_from: 0,
+            lasting: request.lasting,
             max_tokens: request.max_tokens,
             sampler: Sampler::new(request.sampling, seed, &request.prompt),
             tokens: request.prompt,

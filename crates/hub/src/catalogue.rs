@@ -57,8 +57,52 @@ pub struct Entry {
     /// Whether it turns texts into vectors and writes none.
     #[serde(default)]
     pub embeds: bool,
+    /// What helps to choose it.
+    pub advice: Option<Advice>,
     /// Where to get it, best first.
     pub sources: Vec<Source>,
+}
+
+/// What helps to choose a model before it is fetched. The numbers follow from its shape, rounded; its file decides.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advice {
+    /// One line on what it is good for.
+    pub about: String,
+    /// How it is told to think: `no`, `always`, `on or off`, or its levels of effort.
+    pub thinks: String,
+    /// About so many GB (10^9 bytes) of file.
+    pub gigabytes: f64,
+    /// GB that are read for each token: all of it, but for models of experts.
+    pub token_gigabytes: f64,
+    /// KiB of keys and values for each position, in f16.
+    pub kv_kib: f64,
+    /// MB of state that does not grow with the context.
+    #[serde(default)]
+    pub state_megabytes: f64,
+}
+
+impl Advice {
+    /// GB that it takes with so many positions in use.
+    pub fn memory(&self, context: u32) -> f64 {
+        self.gigabytes + f64::from(context) * self.kv_kib * 1024.0 / 1e9 + self.state_megabytes / 1e3
+    }
+
+    /// Tokens a second that a memory of so many GB/s cannot let it exceed.
+    pub fn rate_max(&self, bandwidth: f64) -> f64 {
+        bandwidth / (self.token_gigabytes + 2.0 * self.state_megabytes / 1e3)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let positive = self.gigabytes > 0.0 && self.token_gigabytes > 0.0 && self.kv_kib > 0.0;
+        if !positive || self.state_megabytes < 0.0 || self.token_gigabytes > self.gigabytes {
+            return Err("sizes are positive, and no token reads more than there is".to_owned());
+        }
+        if self.about.is_empty() || self.about.contains('\n') {
+            return Err("what a model is good for is one line".to_owned());
+        }
+        Ok(())
+    }
 }
 
 /// How the partner works with a model.
@@ -170,6 +214,9 @@ impl Entry {
         {
             return Err("sha256 must be 64 lower-case hexadecimal digits".to_owned());
         }
+        if let Some(advice) = &self.advice {
+            advice.check()?;
+        }
         if self.sources.is_empty() {
             return Err("there is no source".to_owned());
         }
@@ -237,6 +284,7 @@ impl std::fmt::Display for Source {
 
 /// Fills the number of a part into a template of the catalogue.
 pub(crate) fn numbered(template: &str, number: u32) -> String {
+    let template = template.replace("{nn-1}", &format!("{:02}", number.saturating_sub(1)));
     template.replace("{nn}", &format!("{number:02}")).replace("{n}", &number.to_string())
 }
 

@@ -17,6 +17,14 @@ pub enum Error {
         /// Names that look alike, best first.
         nearest: Vec<String>,
     },
+    /// A reference to a file of Hugging Face that cannot be followed.
+    #[error("{text} cannot be taken: {reason}")]
+    Reference {
+        /// The reference.
+        text: String,
+        /// Why not.
+        reason: String,
+    },
     /// The model is known and not on this disk.
     #[error("{name} is not on this machine; fetch it with `flint models pull {name}`")]
     NotInstalled {

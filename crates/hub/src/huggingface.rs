@@ -11,9 +11,11 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use ureq::{Agent, Body};
 
+use crate::cache::HuggingFace;
 use crate::catalogue::is_sha256;
 use crate::disk;
 use crate::error::{Error, SourceError};
@@ -42,7 +44,7 @@ const BUFFER_BYTES: usize = 128 << 10;
 
 /// Fetches the file and compares it with the catalogue or, where that is silent, with the hub's own digest.
 pub(crate) fn fetch(job: &mut Job<'_>, repo: &str, file: &str, revision: &str) -> Result<Fetched, SourceError> {
-    let hub = Hub::new(job)?;
+    let hub = Hub::at(&job.options.huggingface)?;
     let url = format!("{}/{repo}/resolve/{}/{file}", hub.base, revision.replace('/', "%2F"));
     let (bytes, sha256) = hub.describe(&url, repo, file)?;
     job.compare(bytes, &sha256)?;
@@ -60,7 +62,7 @@ pub(crate) fn fetch(job: &mut Job<'_>, repo: &str, file: &str, revision: &str) -
 }
 
 /// The endpoint and how to talk to it.
-struct Hub {
+pub(crate) struct Hub {
     agent: Agent,
     /// Without a slash at its end.
     base: String,
@@ -77,8 +79,8 @@ struct Announced {
 }
 
 impl Hub {
-    fn new(job: &Job<'_>) -> Result<Hub, SourceError> {
-        let options = &job.options.huggingface;
+    /// The hub that these options name.
+    pub(crate) fn at(options: &HuggingFace) -> Result<Hub, SourceError> {
         let base = options.endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/').to_owned();
         let endpoint = parse(&base)?;
         let agent = Agent::config_builder()
@@ -93,6 +95,24 @@ impl Hub {
             .into();
         let authorization = options.token.as_ref().map(|token| format!("Bearer {}", token.reveal()));
         Ok(Hub { agent, base, endpoint, authorization })
+    }
+
+    /// What its interface answers, at most `bytes_max` of it.
+    pub(crate) fn ask<T: DeserializeOwned>(&self, path: &str, bytes_max: u64) -> Result<T, SourceError> {
+        let (response, _) = self.get(&format!("{}/api/{path}", self.base), "bytes=0-", |_| false)?;
+        let status = response.status();
+        if status == StatusCode::NOT_FOUND || status == StatusCode::UNAUTHORIZED {
+            let name = path.trim_start_matches("models/").split('?').next().unwrap_or_default();
+            return Err(SourceError::Hub(format!("{} shows no model {name} ({status})", self.host())));
+        }
+        if !status.is_success() {
+            return Err(SourceError::Hub(format!("{} answered {status}", self.host())));
+        }
+        let mut text = Vec::new();
+        let mut body = response.into_body().into_reader().take(bytes_max);
+        body.read_to_end(&mut text).map_err(|error| self.unreachable(error.to_string()))?;
+        let wrong = |error| SourceError::Hub(format!("{} gave an answer that is not understood: {error}", self.host()));
+        serde_json::from_slice(&text).map_err(wrong)
     }
 
     /// Size and digest of the file.

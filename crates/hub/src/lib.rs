@@ -15,6 +15,7 @@
 
 mod catalogue;
 mod error;
+mod reference;
 mod store;
 
 mod progress;
@@ -26,6 +27,7 @@ mod joined;
 mod packages;
 mod part;
 mod pip;
+mod search;
 
 mod pins;
 
@@ -34,10 +36,12 @@ mod lock;
 mod verify;
 
 pub use cache::{HuggingFace, Token};
-pub use catalogue::{Catalogue, Entry, Source, Style};
+pub use catalogue::{Advice, Catalogue, Entry, Source, Style};
 pub use disk::{format_bytes, free_bytes};
 pub use error::{Attempt, Error, SourceError};
 pub use pip::installer_name;
 pub use progress::{Event, Progress, Silent};
 pub use pull::PullOptions;
+pub use reference::{Reference, is_part};
+pub use search::{Found, RepoFile};
 pub use store::{Presence, Resolved, Store};

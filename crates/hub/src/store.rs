@@ -11,6 +11,7 @@ use crate::catalogue::{Catalogue, Entry};
 use crate::disk;
 use crate::error::Error;
 use crate::lock::Lock;
+use crate::reference::Reference;
 use crate::verify::{self, Depth, Verdict};
 
 const MODEL_EXTENSION: &str = "gguf";
@@ -70,9 +71,25 @@ impl Store {
         &self.catalogue
     }
 
+    /// What a name of the catalogue or a reference to Hugging Face (`hf:OWNER/NAME/FILE`) stands for.
+    pub fn find(&self, name: &str) -> Result<Entry, Error> {
+        match Reference::parse(name) {
+            Some(reference) => reference?.entry(),
+            None => self.catalogue.find(name).cloned(),
+        }
+    }
+
     /// Finds the checked file for a name of the catalogue, or for a path to any GGUF file. A name wins over a file of
     /// the same name in the current directory; `./NAME` means the file.
     pub fn resolve(&self, name_or_path: &str) -> Result<Resolved<'_>, Error> {
+        if let Some(reference) = Reference::parse(name_or_path) {
+            let missing = |error| match error {
+                Error::NotInstalled { .. } => Error::NotInstalled { name: name_or_path.trim().to_owned() },
+                other => other,
+            };
+            let path = self.checked(&reference?.entry()?, Depth::Recorded).map_err(missing)?;
+            return Ok(Resolved { path, entry: None });
+        }
         match self.catalogue.find(name_or_path) {
             Ok(entry) => {
                 let path = self.checked(entry, Depth::Recorded)?;
@@ -197,6 +214,9 @@ fn check_given_file(path: &Path) -> Result<(), Error> {
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
     match read {
         Ok(()) if magic == MODEL_MAGIC => Ok(()),
+        Ok(()) if path.extension().is_some_and(|extension| extension == "safetensors") => {
+            refuse(format!("it is in the format safetensors. {}", crate::reference::NOT_GGUF))
+        }
         Ok(()) => refuse(format!("it begins with {magic:02x?} where a GGUF file has \"GGUF\"")),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             refuse(format!("it has {} bytes", meta.len()))

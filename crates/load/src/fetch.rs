@@ -19,7 +19,7 @@ pub fn ensure_for(name_or_path: &str, offline: bool, workspace: &[PathBuf]) -> a
     let store = Store::open()?;
     match store.resolve(name_or_path) {
         Ok(resolved) => Ok(resolved.path),
-        Err(Error::NotInstalled { name }) => pull(&store, store.catalogue().find(&name)?, offline, workspace),
+        Err(Error::NotInstalled { name }) => pull(&store, &store.find(&name)?, offline, workspace),
         Err(other) => Err(other.into()),
     }
 }

@@ -47,16 +47,16 @@ pub fn timings(finished: &Finished, restored_tokens: usize) -> Timings {
 }
 
 /// What an answer cost, as the Responses API tells it.
-pub fn usage(used: engine::Usage) -> Usage {
+pub fn usage(used: engine::Usage, reasoning_tokens: usize) -> Usage {
     let (accepted_prediction_tokens, rejected_prediction_tokens) = drafts::predicted(&used);
     Usage {
         input_tokens: used.prompt,
         input_tokens_details: InputDetails { cached_tokens: used.cached },
         output_tokens: used.generated,
         output_tokens_details: OutputDetails {
+            reasoning_tokens,
             accepted_prediction_tokens,
             rejected_prediction_tokens,
-            ..OutputDetails::default()
         },
         total_tokens: used.prompt + used.generated,
     }

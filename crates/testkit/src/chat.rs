@@ -55,7 +55,7 @@ pub fn tiny_model(template: &str) -> GgufWriter {
 }
 
 /// How a file spells a byte: as itself where it prints, else as one of the characters from U+0100 on.
-fn spelling(byte: u8) -> char {
+pub(crate) fn spelling(byte: u8) -> char {
     let prints = |byte: u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let before = (0..byte).filter(|&byte| !prints(byte)).count() as u32;
     if prints(byte) { char::from(byte) } else { char::from_u32(256 + before).unwrap_or_default() }
@@ -158,7 +158,7 @@ impl Gate {
         state.waiting && state.closed && state.allowed == 0
     }
 
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.lock();
         state.waiting = true;
         while state.closed && state.allowed == 0 {

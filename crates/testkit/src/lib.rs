@@ -8,6 +8,7 @@ pub mod card;
 pub mod chat;
 pub mod document;
 pub mod encoder;
+pub mod families;
 pub mod gguf;
 pub mod models;
 pub mod shaped;

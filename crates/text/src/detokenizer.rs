@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::dialect::{Dialect, MARK};
 use crate::vocabulary::{TokenKind, Vocabulary};
 
 /// Whether structure such as `<|im_end|>` appears in the text.
@@ -15,6 +16,8 @@ pub enum ShowSpecial {
     Hide,
     /// Written out: for logs and exact transcripts.
     Show,
+    /// Left out but for the markers of a dialect, which come behind a [`MARK`]: for parsers of answers.
+    Marked(Dialect),
 }
 
 /// The state of one sequence being turned into text.
@@ -22,6 +25,8 @@ pub enum ShowSpecial {
 pub struct Detokenizer {
     vocabulary: Arc<Vocabulary>,
     show: ShowSpecial,
+    /// Ids of the markers to show, in no order: a handful.
+    markers: Vec<u32>,
     /// The beginning of a character whose rest has not come yet.
     pending: Vec<u8>,
     /// What the last call gave out; kept for its memory.
@@ -31,17 +36,33 @@ pub struct Detokenizer {
 impl Detokenizer {
     /// A detokeniser at the start of a sequence.
     pub fn new(vocabulary: Arc<Vocabulary>, show: ShowSpecial) -> Self {
-        Detokenizer { vocabulary, show, pending: Vec::new(), text: String::new() }
+        let markers = match show {
+            ShowSpecial::Marked(dialect) => {
+                dialect.markers().iter().filter_map(|marker| vocabulary.special_token(marker)).collect()
+            }
+            ShowSpecial::Hide | ShowSpecial::Show => Vec::new(),
+        };
+        Detokenizer { vocabulary, show, markers, pending: Vec::new(), text: String::new() }
     }
 
     /// Adds a token and gives the text that became certain with it, which may be empty.
     pub fn push(&mut self, token: u32) -> &str {
         self.text.clear();
+        if self.markers.contains(&token) {
+            self.text.extend(std::mem::take(&mut self.pending).first().map(|_| char::REPLACEMENT_CHARACTER));
+            self.text.push(MARK);
+            self.text.push_str(&String::from_utf8_lossy(self.vocabulary.token_bytes(token)));
+            return &self.text;
+        }
         let hidden = matches!(self.vocabulary.kind(token), TokenKind::Control | TokenKind::Unknown | TokenKind::Unused);
         if !hidden || self.show == ShowSpecial::Show {
             self.pending.extend_from_slice(self.vocabulary.token_bytes(token));
             let rest = drain_text(&self.pending, &mut self.text);
             self.pending.drain(..rest);
+            // Nobody but a marker says that there is one.
+            if !self.markers.is_empty() && self.text.contains(MARK) {
+                self.text = self.text.replace(MARK, "");
+            }
         }
         &self.text
     }

@@ -49,6 +49,7 @@ mod wordpiece;
 mod answer;
 mod chat;
 pub mod confined;
+mod dialect;
 mod infill;
 mod prompt;
 
@@ -57,11 +58,12 @@ mod error;
 pub mod grammar;
 
 pub use answer::{AnswerOptions, AnswerParser, Part, Reasoning, ToolKind, ToolName};
-pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall};
+pub use chat::{ChatRequest, ChatTemplate, FunctionCall, Message, TemplateSource, ToolCall, ToolResponse};
 pub use detokenizer::{Detokenizer, ShowSpecial};
+pub use dialect::{Dialect, MARK};
 pub use error::TextError;
 pub use infill::{ExtraFile, Infill, write_infill};
-pub use prompt::{PromptWriter, Written};
+pub use prompt::{Opening, PromptWriter, Thinking, Thoughts, Wish, Written};
 pub use tokenizer::{Special, Tokenizer};
 pub use vocabulary::{SpecialIds, TokenKind, Vocabulary};
 pub use wordpiece::WordPiece;

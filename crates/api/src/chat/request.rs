@@ -9,6 +9,7 @@ use crate::format::{Format, read_response_format};
 use crate::prediction::read_prediction;
 use crate::responses::{Tool, ToolChoice};
 use crate::sampling::{SamplingFields, read_include_usage, read_stop};
+use crate::thinking::ThinkingWish;
 
 /// Most stop texts of one request.
 pub const STOP_MAX: usize = 16;
@@ -44,8 +45,8 @@ pub struct ChatRequest {
     pub stop: Vec<String>,
     /// `auto`, `default`, `priority` or `flex`.
     pub service_tier: Option<String>,
-    /// How much to think: a wish.
-    pub reasoning_effort: Option<String>,
+    /// What was said of thoughts.
+    pub thinking: ThinkingWish,
     /// What the client expects the answer to contain.
     pub prediction: Option<String>,
     /// False where the client wants nothing of it kept.
@@ -70,6 +71,7 @@ impl ChatRequest {
         if messages.is_empty() {
             return Err(FieldError::new("messages", "must not be empty"));
         }
+        let mut warnings = Vec::new();
         // The newer name wins, as it does for OpenAI's own models.
         let old_max = read_limit(f, "max_tokens")?;
         // llama.cpp's name for it.
@@ -89,10 +91,10 @@ impl ChatRequest {
             max_tokens: read_limit(f, "max_completion_tokens")?.or(old_max).or(n_predict),
             stop: read_stop(f, "stop", STOP_MAX)?,
             service_tier: f.take("service_tier")?,
-            reasoning_effort: f.take("reasoning_effort")?,
+            thinking: ThinkingWish::read_chat(f, &mut warnings)?,
             prediction: read_prediction(f)?,
             store: true,
-            warnings: Vec::new(),
+            warnings,
         };
         request.note_ignored(f)?;
         let ignored = fields.rest().filter(|name| !HARMLESS.contains(name));

@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use crate::chat::{ChatMessage, PastCall};
 use crate::fields::{FieldError, Fields, kind};
-use crate::format::{Format, read_output_format};
+use crate::format::{Format, read_output_config};
 use crate::responses::tool::ToolName;
 use crate::responses::{Content, Tool, ToolChoice};
 use crate::sampling::{SamplingFields, read_stop};
+use crate::thinking::ThinkingWish;
 
 /// Most stop texts of one request.
 const STOP_MAX: usize = 16;
@@ -39,8 +40,8 @@ pub struct MessagesRequest {
     pub stream: bool,
     /// A lane by Anthropic's or by our names.
     pub service_tier: Option<String>,
-    /// Whether thoughts were asked for.
-    pub thinking: bool,
+    /// What was said of thoughts.
+    pub thinking: ThinkingWish,
     /// What was accepted and has no effect, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -68,6 +69,7 @@ impl MessagesRequest {
             read_message(Fields::at(format!("messages[{index}]"), message)?, &mut messages)?;
         }
         let (tool_choice, parallel_tool_calls) = read_choice(f)?;
+        let (format, effort) = read_output_config(f)?;
         let mut request = Self {
             model: f.take("model")?,
             begun: take_begun(&mut messages),
@@ -76,12 +78,12 @@ impl MessagesRequest {
             tools: read_tools(f.take("tools")?.unwrap_or_default())?,
             tool_choice,
             parallel_tool_calls,
-            format: read_output_format(f).and_then(|format| Format::read_others(f, format))?,
+            format: Format::read_others(f, format)?,
             sampling: SamplingFields::read(f)?,
             stop: read_stop(f, "stop_sequences", STOP_MAX)?,
             stream: f.take("stream")?.unwrap_or(false),
             service_tier: f.take("service_tier")?,
-            thinking: f.take_value("thinking").is_some_and(|thinking| thinking["type"] != "disabled"),
+            thinking: ThinkingWish::read_messages(f, effort)?,
             warnings: Vec::new(),
         };
         let ignored = fields.rest().filter(|name| *name != "metadata");

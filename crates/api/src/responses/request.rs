@@ -9,6 +9,7 @@ use crate::fields::{FieldError, Fields};
 use crate::format::Format;
 use crate::prediction::read_prediction;
 use crate::raw::RawJson;
+use crate::thinking::ThinkingWish;
 
 /// Everything a client may say when it asks for a response.
 #[derive(Clone, Debug, Default)]
@@ -121,6 +122,16 @@ pub struct Reasoning {
     /// Whether to sum up.
     #[serde(default)]
     pub summary: Option<String>,
+    /// Most tokens of thoughts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<usize>,
+}
+
+impl Reasoning {
+    /// The same as every protocol says it.
+    pub fn wish(&self) -> ThinkingWish {
+        ThinkingWish { on: None, effort: self.effort.clone(), budget: self.max_tokens }
+    }
 }
 
 /// Fields that need no action here: identity and routing of the client's own, or wishes that are met anyway.

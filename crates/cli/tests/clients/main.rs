@@ -13,6 +13,7 @@ mod server;
 mod agents;
 mod aider;
 mod codex;
+mod families;
 mod more_clients;
 mod open_responses;
 mod openai_sdk;

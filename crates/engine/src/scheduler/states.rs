@@ -48,14 +48,16 @@ impl Scheduler {
     }
 
     /// Decides where a sequence's states are kept while it is read: where it parted from what was cached, as others may part
-    /// there too; at the end of what is there now; and at intervals, for a prefix nobody thought of.
+    /// there too; where later prompts are said to part from it; at the end of what is there now; and at intervals, for a
+    /// prefix nobody thought of.
     pub(super) fn plan_kept_states(&mut self, sequence: &mut Sequence, parted: usize) {
         sequence.state_positions.clear();
         if sequence.state.is_none() {
             return;
         }
         let end = (sequence.tokens.len() - 1) / BLOCK * BLOCK;
-        let all = (1..).map(|n| n * INTERVAL).take_while(|&position| position < end).chain([parted, end]);
+        let told = [parted, sequence.lasting.min(end), end];
+        let all = (1..).map(|n| n * INTERVAL).take_while(|&position| position < end).chain(told);
         all.for_each(|position| sequence.keep_state_at(position));
     }
 

@@ -9,4 +9,5 @@ mod huggingface;
 mod kills;
 mod pulls;
 mod real;
+mod search;
 mod store;

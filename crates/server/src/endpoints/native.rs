@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::ThinkingWish;
 use api::chat::{ChatMessage, read_tools};
 use api::responses::ToolChoice;
 use axum::body::Body;
@@ -17,6 +18,7 @@ use crate::endpoints::infill;
 use crate::error::ApiError;
 use crate::generation::aside;
 use crate::generation::conversation::Conversation;
+use crate::generation::thoughts;
 use crate::generation::tools::ToolSet;
 use crate::guard::owner::Owner;
 use crate::models::LoadedModel;
@@ -76,11 +78,14 @@ pub async fn apply_template(State(shared): State<Arc<Shared>>, owner: Owner, bod
     let tools = ToolSet::new(&tools, &ToolChoice::Auto, true, &mut Vec::new())?;
     tools.check(shared.limits.tools)?;
     let answer = fields.take::<bool>("add_generation_prompt")?.unwrap_or(true);
+    let wish = ThinkingWish::read_chat(&mut fields, &mut Vec::new())?;
     let loaded = shared.models.get(fields.take::<String>("model")?.as_deref()).await?;
     aside::run(move || {
         let mut conversation = Conversation::of(owner);
         conversation.messages(messages, &loaded, &mut Vec::new())?;
-        let prompt = loaded.tokenizer.decode(&conversation.write(&loaded, &tools, answer)?);
+        let thinking = thoughts::told(&loaded, &wish, "reasoning_effort", &mut Vec::new());
+        let written = conversation.write(&loaded, &tools, &thinking, answer)?;
+        let prompt = loaded.tokenizer.decode(&written.tokens);
         Ok(body::json(&json!({"prompt": String::from_utf8_lossy(&prompt)})))
     })
     .await

@@ -79,6 +79,8 @@ pub struct Answer {
     pub started: Option<Started>,
     /// How it ended.
     pub finished: Option<Finished>,
+    /// Tokens that were thoughts.
+    pub thought: usize,
     tools: Arc<ToolSet>,
     call_prefix: &'static str,
     pending: Vec<LogProb>,
@@ -121,6 +123,7 @@ impl Answers {
             prompt_tokens: generation.prompt_tokens(),
             started: None,
             finished: None,
+            thought: 0,
             tools: Arc::clone(tools),
             call_prefix,
             pending: Vec::new(),
@@ -180,6 +183,7 @@ impl Answers {
     /// Frees the sequence and remembers its tokens for the time when the client sends the answer back.
     fn settle(&mut self, index: usize) {
         let Some(generation) = self.running[index].take() else { return };
+        self.all[index].thought = generation.thought_tokens();
         let answer = &self.all[index];
         // A stop text is no part of the tokens, and an answer that was cut off behind a call lacks the call's end:
         // only what the model ended itself is worth repeating.
@@ -284,6 +288,7 @@ pub fn usage(answers: &[Answer], per_prompt: usize) -> ChatUsage {
             usage.prompt_tokens_details.cached_tokens += used.cached;
         }
         usage.completion_tokens += used.generated;
+        usage.completion_tokens_details.reasoning_tokens += answer.thought;
         let (accepted, rejected) = drafts::predicted(&used);
         usage.completion_tokens_details.accepted_prediction_tokens += accepted;
         usage.completion_tokens_details.rejected_prediction_tokens += rejected;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use api::chat::{ChatMessage, PastCall};
 use api::responses::{Content, InputItem, OutputItem, Role};
 use serde_json::Value;
-use text::{ChatRequest, Message, ToolCall};
+use text::{ChatRequest, Message, Thinking, ToolCall, Written};
 
 use crate::error::ApiError;
 use crate::generation::answer_token_cache::Shown;
-use crate::generation::tools::{ToolSet, announcement};
+use crate::generation::tools::{ToolSet, announcement, input_arguments};
 use crate::guard::owner::Owner;
 use crate::lock::lock;
 use crate::models::LoadedModel;
@@ -61,13 +61,31 @@ impl Conversation {
         self.messages.push(message);
     }
 
-    /// Adds an answer of the model: the tokens it produced.
-    pub fn answer(&mut self, tokens: Arc<[u32]>, output: &[OutputItem]) {
+    /// Adds an answer of the model: the tokens it produced, and where they may not be repeated what they say.
+    fn answer(
+        &mut self,
+        tokens: Arc<[u32]>,
+        output: &[OutputItem],
+        loaded: &LoadedModel,
+        tools: &ToolSet,
+    ) -> Result<(), ApiError> {
         self.close(None);
-        self.calls.extend(output.iter().filter_map(|item| item.call_id().map(str::to_owned)));
-        if !tokens.is_empty() {
-            self.messages.push(Message { raw: Some(tokens), ..Message::assistant("") });
+        if loaded.writer()?.always_repeats() {
+            self.calls.extend(output.iter().filter_map(|item| item.call_id().map(str::to_owned)));
+            if !tokens.is_empty() {
+                self.messages.push(Message { raw: Some(tokens), ..Message::assistant("") });
+            }
+            return Ok(());
         }
+        let items: Vec<Value> = output.iter().filter_map(|item| serde_json::to_value(item).ok()).collect();
+        for item in InputItem::read_list("input", &items)? {
+            self.item(item, tools, &mut Vec::new())?;
+        }
+        if let Some(open) = self.open.take() {
+            let raw = Some(tokens).filter(|tokens| !tokens.is_empty());
+            self.messages.push(Message { raw, ..open.message(loaded.facts.dialect.takes_raw_input()) });
+        }
+        Ok(())
     }
 
     /// Adds the messages of a client that sends its whole history. `loaded` finds the tokens of answers in it.
@@ -185,7 +203,7 @@ impl Conversation {
         for turn in last.map(Turn::chain).unwrap_or_default() {
             self.items(&turn.input, loaded, tools, &mut told)?;
             if turn.fingerprint == loaded.facts.fingerprint {
-                self.answer(Arc::clone(&turn.tokens), &turn.response.output);
+                self.answer(Arc::clone(&turn.tokens), &turn.response.output, loaded, tools)?;
             } else {
                 let output = turn.response.output.iter().filter_map(|item| serde_json::to_value(item).ok());
                 self.items(&output.collect::<Vec<Value>>(), loaded, tools, &mut told)?;
@@ -204,22 +222,24 @@ impl Conversation {
     }
 
     /// Writes down what is to be appended to an answer; `None` when the template must see the whole conversation.
-    pub fn write_after_answer(&mut self, loaded: &LoadedModel) -> Result<Option<Vec<u32>>, ApiError> {
+    pub fn write_after_answer(
+        &mut self,
+        loaded: &LoadedModel,
+        thinking: &Thinking,
+    ) -> Result<Option<Written>, ApiError> {
         self.close(Some(loaded));
-        let written =
-            loaded.writer()?.write_after_answer(&self.written(loaded)).map_err(|error| loaded.unwritten(error))?;
-        Ok(written.map(|written| written.tokens))
+        let messages = self.written(loaded);
+        loaded.writer()?.write_after_answer(&messages, thinking).map_err(|error| loaded.unwritten(error))
     }
 
     /// Finishes the open assistant message, with its tokens where the model's cache remembers them.
     fn close(&mut self, loaded: Option<&LoadedModel>) {
         let Some(open) = self.open.take() else { return };
         let answer_tokens = |loaded: &LoadedModel| lock(&loaded.answer_tokens).find(self.owner, &open.shown);
-        let message = match loaded.and_then(answer_tokens) {
-            Some(tokens) => Message { raw: Some(tokens), ..Message::assistant("") },
-            None => open.message(),
-        };
-        self.messages.push(message);
+        let raw = loaded.and_then(answer_tokens);
+        // Where nobody says which model is asked nothing is known of how it writes calls.
+        let raw_input = loaded.is_none_or(|loaded| loaded.facts.dialect.takes_raw_input());
+        self.messages.push(Message { raw, ..open.message(raw_input) });
     }
 
     /// The messages as the model reads them: where it needs a word after the results of tools, that word is there.
@@ -236,9 +256,15 @@ impl Conversation {
     }
 
     /// Writes the conversation down as tokens. `answer` ends it with the start of the model's turn.
-    pub fn write(&mut self, loaded: &LoadedModel, tools: &ToolSet, answer: bool) -> Result<Vec<u32>, ApiError> {
+    pub fn write(
+        &mut self,
+        loaded: &LoadedModel,
+        tools: &ToolSet,
+        thinking: &Thinking,
+        answer: bool,
+    ) -> Result<Written, ApiError> {
         self.close(Some(loaded));
-        let declared = tools.declared();
+        let declared = tools.declared(loaded.facts.dialect);
         let announce = !declared.is_empty() && !loaded.facts.announces_tools;
         let mut messages = self.written(loaded);
         if announce {
@@ -252,7 +278,8 @@ impl Conversation {
         let write = |messages: &[Message]| {
             let mut request = ChatRequest::new(messages).with_tools(if announce { &[] } else { &declared });
             request.add_generation_prompt = answer;
-            writer.write(&request).map(|written| written.tokens)
+            request.variables.clone_from(&thinking.variables);
+            writer.write(&request)
         };
         match write(&messages) {
             Err(text::TextError::TemplateRefused(_)) => {
@@ -273,11 +300,14 @@ fn note_unread(content: &Content, warnings: &mut Vec<String>) {
 }
 
 impl Open {
-    fn message(self) -> Message {
+    /// `raw_input` says that the text of a custom tool stands as it is between the tags of a call.
+    fn message(self, raw_input: bool) -> Message {
         let mut text = self.shown.text;
         let mut calls = Vec::new();
         for call in self.calls {
-            if call.custom {
+            if call.custom && !raw_input {
+                calls.push(ToolCall::new(call.flat, &input_arguments(&call.input)));
+            } else if call.custom {
                 // Written the way the model is told to write it.
                 text.push_str(&format!("\n<tool_call>\n{{\"name\": \"{}\"}}\n{}\n</tool_call>", call.flat, call.input));
             } else {

@@ -9,6 +9,7 @@ pub mod aside;
 pub mod conversation;
 pub mod drafts;
 pub mod input_tools;
+pub mod thoughts;
 pub mod token_healing;
 pub mod tool_cache;
 pub mod tools;
@@ -23,10 +24,11 @@ use engine::{
     TokenOut, TryRecvError, Usage,
 };
 use text::grammar::{Grammar, GrammarSource, Matcher};
-use text::{AnswerOptions, AnswerParser, Detokenizer, Part, Reasoning, ShowSpecial, Vocabulary};
+use text::{AnswerOptions, AnswerParser, Detokenizer, Opening, Part, Reasoning, ShowSpecial, Vocabulary};
 use tokio::sync::Notify;
 
 use crate::error::ApiError;
+use crate::generation::thoughts::{AnswerStart, Thoughtful};
 use crate::generation::token_healing::TokenHealing;
 use crate::generation::tools::ToolSet;
 use crate::guard::owner::Owner;
@@ -65,6 +67,8 @@ pub struct Job {
     pub grammar: Option<Grammar>,
     /// How the answer is read.
     pub answer: AnswerOptions,
+    /// How it begins, and how long it may think.
+    pub begins: AnswerStart,
     /// Text that the answer begins with, in whatever tokens the model likes; not together with a grammar.
     pub begin: String,
     /// What the answer is expected to contain.
@@ -84,6 +88,7 @@ impl Job {
             priority: Priority::Interactive,
             grammar: None,
             answer: AnswerOptions::default(),
+            begins: AnswerStart { opening: Opening::Text, ..AnswerStart::default() },
             begin: String::new(),
             prediction: None,
         }
@@ -110,17 +115,21 @@ pub fn grammar(
     format: Option<GrammarSource>,
     tools: &ToolSet,
 ) -> Result<Option<Grammar>, ApiError> {
-    let source = format.or_else(|| tools.grammar().map(GrammarSource::Tools));
+    let source = format.or_else(|| tools.grammar(loaded.facts.dialect).map(GrammarSource::Tools));
     let Some(source) = source else { return Ok(None) };
     let compiled = loaded.grammars()?.compile_for(&source, 0, &crate::generation::aside::wanted());
     compiled.map(Some).map_err(ApiError::from_grammar)
 }
 
 /// How an answer with these tools is read.
-pub fn answer_options(loaded: &LoadedModel, tools: &ToolSet, format: bool) -> AnswerOptions {
+pub fn answer_options(loaded: &LoadedModel, tools: &ToolSet, format: bool, opening: Opening) -> AnswerOptions {
     let names = if tools.may_call() && !format { tools.names() } else { Vec::new() };
-    let reasoning = if loaded.facts.reasons { Reasoning::ThinkTags } else { Reasoning::None };
-    AnswerOptions { tools: names, reasoning, parallel: tools.parallel() }
+    let reasoning = match opening {
+        Opening::Thoughts => Reasoning::ThinkTagsOpened,
+        _ if loaded.facts.reasons => Reasoning::ThinkTags,
+        _ => Reasoning::None,
+    };
+    AnswerOptions { tools: names, reasoning, parallel: tools.parallel(), dialect: loaded.facts.dialect }
 }
 
 /// What happened since the last time.
@@ -148,6 +157,8 @@ pub struct Generation {
     text: Detokenizer,
     parser: AnswerParser,
     tokens: Vec<u32>,
+    /// How many of them were thoughts.
+    thought: usize,
     prompt_tokens: usize,
     /// The prompt, once the engine has given it back.
     prompt: Option<Vec<u32>>,
@@ -171,14 +182,24 @@ struct Spec {
     stored: bool,
     grammar: Option<Grammar>,
     begin: String,
+    begins: AnswerStart,
+    /// What is held is the whole answer and not only calls in it.
+    whole: bool,
     prediction: Option<Arc<Prediction>>,
 }
 
 impl Spec {
     /// What the engine holds the answer to.
     fn constraint(&self, loaded: &LoadedModel) -> Option<Box<dyn Constraint>> {
-        match &self.grammar {
-            Some(grammar) => Some(Box::new(Held(grammar.matcher()))),
+        let held = self.grammar.as_ref().map(|grammar| Box::new(Held(grammar.matcher())) as Box<dyn Constraint>);
+        let own = self.grammar.as_ref().is_some_and(Grammar::holds_thoughts);
+        let thinks = loaded.facts.reasons && self.begins.opening != Opening::Text && !own;
+        if thinks && (self.begins.budget.is_some() || held.is_some() && self.whole) {
+            let rows = loaded.engine.info().vocab;
+            return Some(Box::new(Thoughtful::new(loaded, rows, self.begins, held, self.whole)));
+        }
+        match held {
+            Some(held) => Some(held),
             None if self.begin.is_empty() => None,
             None => {
                 let vocabulary = Arc::clone(loaded.tokenizer.vocabulary());
@@ -207,20 +228,23 @@ impl Generation {
             priority: job.priority,
             owner: job.owner,
             stored: job.stored,
+            whole: job.grammar.as_ref().is_some_and(Grammar::holds_all),
             grammar: job.grammar,
             begin: job.begin,
+            begins: job.begins,
             prediction: job.prediction,
         };
         let ready = Arc::new(Notify::new());
         let stream = submit(loaded, &spec, job.prompt, &[], &ready)?;
         Ok(Self {
-            text: Detokenizer::new(Arc::clone(loaded.tokenizer.vocabulary()), ShowSpecial::Hide),
+            text: Detokenizer::new(Arc::clone(loaded.tokenizer.vocabulary()), ShowSpecial::Marked(job.answer.dialect)),
             parser: AnswerParser::new(job.answer),
             loaded: loaded.clone(),
             spec,
             stream,
             ready,
             tokens: Vec::new(),
+            thought: 0,
             prompt_tokens,
             prompt: None,
             begun,
@@ -282,6 +306,11 @@ impl Generation {
         &self.tokens
     }
 
+    /// How many tokens were thoughts.
+    pub fn thought_tokens(&self) -> usize {
+        self.thought
+    }
+
     /// How many tokens the prompt has.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt_tokens
@@ -319,7 +348,9 @@ impl Generation {
                 break;
             }
             self.tokens.push(token.id);
+            let before = self.parser.thinking();
             self.parser.push(self.text.push(token.id), &mut parts);
+            self.thought += usize::from(before || self.parser.thinking());
         }
         merge(&mut parts);
         if self.parser.stopped() {
@@ -392,6 +423,7 @@ fn submit(
     tokens.extend_from_slice(said);
     let request = Request {
         max_tokens,
+        lasting: spec.begins.lasting,
         sampling: spec.sampling.clone(),
         stop_tokens: loaded.tokenizer.vocabulary().stops().to_vec(),
         stop_strings: spec.stop.clone(),

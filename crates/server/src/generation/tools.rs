@@ -6,8 +6,8 @@
 
 use api::responses::{CustomFormat, Tool, ToolChoice};
 use serde_json::{Value, json};
-use text::ToolName;
 use text::grammar::{self, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind};
+use text::{Dialect, ToolName};
 
 use crate::error::ApiError;
 
@@ -160,11 +160,14 @@ impl ToolSet {
     }
 
     /// What the chat template is given. All tools are shown whatever the choice, so that the prompt stays the same.
-    pub fn declared(&self) -> Vec<Value> {
+    pub fn declared(&self, dialect: Dialect) -> Vec<Value> {
         let declare = |entry: &Entry| {
             let (description, parameters) = match &entry.kind {
                 EntryKind::Function { parameters, .. } => (entry.description.clone(), parameters.clone()),
-                EntryKind::Custom(_) => (entry.custom_description(), json!({"type": "object", "properties": {}})),
+                EntryKind::Custom(_) if dialect.takes_raw_input() => {
+                    (entry.custom_description(), json!({"type": "object", "properties": {}}))
+                }
+                EntryKind::Custom(_) => (entry.description.clone(), input_schema()),
             };
             let function = json!({"name": entry.flat, "description": description, "parameters": parameters});
             json!({"type": "function", "function": function})
@@ -191,7 +194,7 @@ impl ToolSet {
     }
 
     /// What calls are held to; `None` when there is nothing to hold.
-    pub fn grammar(&self) -> Option<ToolGrammar> {
+    pub fn grammar(&self, dialect: Dialect) -> Option<ToolGrammar> {
         if !self.may_call() {
             return None;
         }
@@ -200,8 +203,14 @@ impl ToolSet {
             Choice::Required => ToolMode::Required,
             Choice::Named(index) => ToolMode::Named(self.callable_index(index)),
         };
-        let spec = |entry: &Entry| ToolSpec { name: entry.flat.clone(), kind: entry.kind.spec() };
-        Some(ToolGrammar { tools: self.callable().map(spec).collect(), mode, parallel: self.parallel })
+        let kind = |entry: &Entry| match &entry.kind {
+            EntryKind::Custom(_) if !dialect.takes_raw_input() => {
+                ToolSpecKind::Function { parameters: input_schema(), strict: false }
+            }
+            kind => kind.spec(),
+        };
+        let spec = |entry: &Entry| ToolSpec { name: entry.flat.clone(), kind: kind(entry) };
+        Some(ToolGrammar { tools: self.callable().map(spec).collect(), mode, parallel: self.parallel, dialect })
     }
 
     fn callable(&self) -> impl Iterator<Item = &Entry> {
@@ -217,12 +226,7 @@ impl Entry {
     fn tool_name(&self) -> ToolName {
         match &self.kind {
             EntryKind::Custom(_) => ToolName::custom(self.flat.clone()),
-            EntryKind::Function { parameters, .. } => {
-                let properties = parameters["properties"].as_object().into_iter().flatten();
-                let strings = properties.filter(|(_, schema)| schema["type"] == "string");
-                let string_parameters = strings.map(|(name, _)| name.clone()).collect();
-                ToolName { string_parameters, ..ToolName::function(self.flat.clone()) }
-            }
+            EntryKind::Function { parameters, .. } => ToolName::with_schema(self.flat.clone(), parameters),
         }
     }
 
@@ -248,6 +252,17 @@ impl EntryKind {
             }
         }
     }
+}
+
+/// What a custom tool takes where a model knows only named arguments.
+fn input_schema() -> Value {
+    let input = json!({"type": "string", "description": "the input as plain text"});
+    json!({"type": "object", "properties": {"input": input}, "required": ["input"], "additionalProperties": false})
+}
+
+/// The arguments of a call to such a tool.
+pub fn input_arguments(input: &str) -> String {
+    json!({"input": input}).to_string()
 }
 
 /// How tools are announced by a template that does not know them, in the words Qwen's own template uses.

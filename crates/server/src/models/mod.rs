@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use axum::response::Response;
 use engine::EngineHandle;
 use text::grammar::Grammars;
-use text::{ChatTemplate, PromptWriter, Special, TextError, Tokenizer};
+use text::{ChatTemplate, Dialect, PromptWriter, Special, TextError, Thoughts, Tokenizer};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
@@ -170,25 +170,33 @@ pub struct Facts {
     pub after_tools: Option<String>,
     /// Whether the chat template announces tools by itself.
     pub announces_tools: bool,
-    /// Whether the chat template knows thoughts.
+    /// Whether it thinks, or can be made to.
     pub reasons: bool,
+    /// What it can be told about thinking; nothing where it holds no conversations.
+    pub thoughts: Option<Thoughts>,
+    /// How it writes thoughts and calls.
+    pub dialect: Dialect,
 }
 
 impl LoadedModel {
     fn new(name: &str, model: ModelParts, limits: ModelLimits, metrics: Arc<ModelMetrics>) -> Self {
         let template_text = model.tokenizer.vocabulary().chat_template().unwrap_or_default();
+        let context = model.context.min(model.engine.tokens_max());
+        let writer = |template| PromptWriter::new(Arc::clone(&model.tokenizer), template).within(context);
+        let writer = model.template.map(writer);
+        let thoughts = writer.as_ref().ok().map(|writer| writer.thoughts().clone());
         let facts = Facts {
             served_model: model.served_model,
             fingerprint: model.fingerprint,
             quantisation: model.quantisation,
-            context: model.context.min(model.engine.tokens_max()),
+            context,
             token_bytes_max: model.tokenizer.vocabulary().longest().max(1),
             after_tools: model.after_tools,
             announces_tools: template_text.contains("tools"),
-            reasons: template_text.contains("<think>"),
+            reasons: thoughts.as_ref().is_some_and(|thoughts| thoughts.thinks),
+            thoughts,
+            dialect: Dialect::of(model.tokenizer.vocabulary()),
         };
-        let writer = |template| PromptWriter::new(Arc::clone(&model.tokenizer), template).within(facts.context);
-        let writer = model.template.map(writer);
         Self {
             name: name.to_owned(),
             engine: model.engine,

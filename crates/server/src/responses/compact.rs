@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use api::Fields;
+use api::ThinkingWish;
 use api::responses::{InputItem, OutputItem, Usage};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
-use text::{Message, Part};
+use text::{Message, Part, Written};
 
 use crate::endpoints::body;
 use crate::error::ApiError;
 use crate::generation::conversation::Conversation;
+use crate::generation::thoughts::{self, AnswerStart};
 use crate::generation::tools::ToolSet;
-use crate::generation::{Generation, Job, Piece};
+use crate::generation::{self, Generation, Job, Piece};
 use crate::guard::owner::Owner;
 use crate::models::LoadedModel;
 use crate::sessions::turn::Turn;
@@ -43,12 +45,14 @@ pub async fn compact(State(shared): State<Arc<Shared>>, owner: Owner, body: Body
     let writing = loaded.clone();
     let prompt =
         tokio::task::spawn_blocking(move || write(&writing, owner, instructions, parent.as_ref(), &input)).await;
-    let (prompt, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
+    let (written, warnings) = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
     // Nobody names a limit here, so the operator's holds as it does for any answer.
     let most =
         Some(loaded.limits.output_tokens).filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS).min(SUMMARY_TOKENS);
     // Nothing of it is stored, so its KV is not either.
-    let job = Job { max_tokens: Some(most), stored: false, ..Job::new(owner, prompt) };
+    let answer = generation::answer_options(&loaded, &ToolSet::default(), false, written.opening);
+    let begins = AnswerStart { opening: written.opening, budget: Some(most / 2), ..AnswerStart::default() };
+    let job = Job { max_tokens: Some(most), stored: false, answer, begins, ..Job::new(owner, written.tokens) };
     let mut generation = Generation::start(&loaded, job)?;
     let (mut summary, mut usage) = (String::new(), Usage::default());
     while let Some(piece) = generation.next().await {
@@ -58,7 +62,7 @@ pub async fn compact(State(shared): State<Arc<Shared>>, owner: Owner, body: Body
                 Part::Text(text) => Some(text),
                 _ => None,
             })),
-            Piece::Finished(finished) => usage = facts::usage(finished.usage),
+            Piece::Finished(finished) => usage = facts::usage(finished.usage, generation.thought_tokens()),
         }
     }
     let item = OutputItem::Compaction { id: ids::new("cmp"), encrypted_content: summary };
@@ -78,7 +82,7 @@ fn write(
     instructions: Option<String>,
     parent: Option<&Arc<Turn>>,
     input: &[Value],
-) -> Result<(Vec<u32>, Vec<String>), ApiError> {
+) -> Result<(Written, Vec<String>), ApiError> {
     let (mut conversation, tools) = (Conversation::of(owner), ToolSet::default());
     if let Some(instructions) = instructions {
         conversation.system(&instructions);
@@ -87,5 +91,8 @@ fn write(
     conversation.turns(parent, loaded, &tools)?;
     conversation.items(input, loaded, &tools, &mut warnings)?;
     conversation.add(Message::user(ASK));
-    Ok((conversation.write(loaded, &tools, true)?, warnings))
+    // A summary needs no thoughts, where the model can do without.
+    let wish = ThinkingWish { on: Some(false), ..ThinkingWish::default() };
+    let thinking = thoughts::told(loaded, &wish, "compact", &mut Vec::new());
+    Ok((conversation.write(loaded, &tools, &thinking, true)?, warnings))
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::prepare::Order;
 use super::run::check;
+use super::settings;
 use crate::endpoints::body;
 use crate::error::ApiError;
 use crate::generation::input_tools::input_tool_lists;
@@ -25,7 +26,8 @@ pub async fn input_tokens(State(shared): State<Arc<Shared>>, owner: Owner, body:
     let loaded = shared.models.get(request.model.as_deref()).await?;
     let tools = shared.tool_cache.get(&request, input_tool_lists(&request.input, parent.as_ref()))?;
     tools.set.check(shared.limits.tools)?;
-    let order = Order { owner, loaded, request: Arc::new(request), parent };
+    let thinking = settings::thinking(&request, &loaded, &mut Vec::new());
+    let order = Order { owner, loaded, request: Arc::new(request), parent, thinking };
     let count = order.count(tools).await?;
     Ok(body::json(&json!({"object": "response.input_tokens", "input_tokens": count})))
 }

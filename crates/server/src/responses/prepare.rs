@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use api::responses::{CreateResponse, InputItem, Role};
 use serde_json::Value;
-use text::Special;
+use text::{Special, Thinking, Written};
 
 use super::settings;
 use crate::error::ApiError;
 use crate::generation::aside;
 use crate::generation::conversation::Conversation;
 use crate::generation::drafts;
+use crate::generation::thoughts::AnswerStart;
 use crate::generation::tool_cache::Declared;
 use crate::generation::{self, Job, ROOM};
 use crate::guard::owner::Owner;
@@ -33,6 +34,8 @@ pub struct Order {
     pub request: Arc<CreateResponse>,
     /// The turn it continues.
     pub parent: Option<Arc<Turn>>,
+    /// What the template is told about thinking.
+    pub thinking: Thinking,
 }
 
 /// What came of an order.
@@ -55,7 +58,7 @@ impl Order {
 
     /// How many tokens the prompt has.
     pub async fn count(self, tools: Arc<Declared>) -> Result<usize, ApiError> {
-        aside::run(move || self.whole(&tools, true, &mut Vec::new()).map(|prompt| prompt.len())).await
+        aside::run(move || self.whole(&tools, true, &mut Vec::new()).map(|written| written.tokens.len())).await
     }
 
     fn write(&self, tools: &Declared, held: Option<Arc<Stretch>>, generate: bool) -> Result<Prepared, ApiError> {
@@ -65,8 +68,8 @@ impl Order {
             Some(held) => self.append(held, tools, &mut warnings)?,
             None => None,
         };
-        let (prompt, before) = match appended {
-            Some(prompt) => (prompt, held),
+        let (written, before) = match appended {
+            Some(written) => (written, held),
             None => (self.whole(tools, generate, &mut warnings)?, None),
         };
         let format = generation::source(&request.format, &tools.set);
@@ -85,16 +88,21 @@ impl Order {
             sampling: settings::sampling(request),
             priority: settings::priority(request),
             grammar,
-            answer: generation::answer_options(loaded, &tools.set, formatted),
+            answer: generation::answer_options(loaded, &tools.set, formatted, written.opening),
+            begins: AnswerStart {
+                opening: written.opening,
+                budget: request.reasoning.as_ref().and_then(|reasoning| reasoning.max_tokens),
+                lasting: written.lasting,
+            },
             prediction: drafts::prediction(loaded, request.prediction.as_deref().filter(|_| generate), &mut warnings),
             stored: request.store,
-            ..Job::new(self.owner, prompt)
+            ..Job::new(self.owner, written.tokens)
         };
         Ok(Prepared { job, before, warnings })
     }
 
-    /// The whole conversation, written from its beginning.
-    fn whole(&self, tools: &Declared, generate: bool, warnings: &mut Vec<String>) -> Result<Vec<u32>, ApiError> {
+    /// The whole conversation, written from its beginning, and how its answer begins.
+    fn whole(&self, tools: &Declared, generate: bool, warnings: &mut Vec<String>) -> Result<Written, ApiError> {
         warnings.clear();
         let mut conversation = Conversation::of(self.owner);
         if let Some(instructions) = &self.request.instructions {
@@ -103,9 +111,9 @@ impl Order {
         conversation.turns(self.parent.as_ref(), &self.loaded, &tools.set)?;
         let (input, begun) = self.begun()?;
         conversation.items(input, &self.loaded, &tools.set, warnings)?;
-        let mut prompt = conversation.write(&self.loaded, &tools.set, generate)?;
-        self.loaded.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
-        Ok(prompt)
+        let mut written = conversation.write(&self.loaded, &tools.set, &self.thinking, generate)?;
+        self.loaded.encode(begun.as_bytes(), Special::Plain, &mut written.tokens)?;
+        Ok(written)
     }
 
     /// The input, and how the answer begins where the client has written its beginning.
@@ -137,13 +145,14 @@ impl Order {
         held: &Stretch,
         tools: &Declared,
         warnings: &mut Vec<String>,
-    ) -> Result<Option<Vec<u32>>, ApiError> {
+    ) -> Result<Option<Written>, ApiError> {
         let mut conversation = Conversation::of(self.owner);
         if let Some(parent) = &self.parent {
             conversation.follow(parent);
         }
         conversation.items(&self.request.input, &self.loaded, &tools.set, warnings)?;
-        let Some(after) = conversation.write_after_answer(&self.loaded)? else { return Ok(None) };
-        Ok(Some(held.with(&after, ROOM)))
+        let Some(after) = conversation.write_after_answer(&self.loaded, &self.thinking)? else { return Ok(None) };
+        let tokens = held.with(&after.tokens, ROOM);
+        Ok(Some(Written { lasting: tokens.len(), tokens, ..after }))
     }
 }

@@ -106,12 +106,14 @@ impl Run {
         tools.set.check(shared.limits.tools)?;
         let mut warnings = settings::warnings(&request, &loaded);
         warnings.extend_from_slice(&tools.warnings);
-        let head = sessions::head(request.instructions.as_deref(), tools.list);
+        let thinking = settings::thinking(&request, &loaded, &mut warnings);
+        let head = sessions::head(request.instructions.as_deref(), tools.list, &thinking);
         let order = Order {
             owner: origin.owner,
             loaded: loaded.clone(),
             request: Arc::clone(&request),
             parent: parent.clone(),
+            thinking,
         };
         let (before, started) = match order.prepare(&tools, head, origin.generate).await {
             Ok(mut prepared) => {
@@ -428,7 +430,8 @@ impl Run {
 
     fn account(&mut self, finished: &Finished) {
         let used = finished.usage;
-        self.emitter.response.usage = Some(facts::usage(used));
+        let thought = self.generation.as_ref().map_or(0, Generation::thought_tokens);
+        self.emitter.response.usage = Some(facts::usage(used, thought));
         if let Some(flint) = &mut self.emitter.response.flint {
             let restored = flint.timings.as_ref().map_or(0, |timings| timings.restored_tokens);
             flint.timings = Some(facts::timings(finished, restored));

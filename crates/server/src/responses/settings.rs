@@ -1,10 +1,13 @@
 //! From a request's settings to what the engine takes and what the response repeats.
 
+use api::responses::request::Reasoning;
 use api::responses::{CreateResponse, Response};
 use engine::{Priority, Sampling};
 use serde_json::Value;
+use text::Thinking;
 
 use crate::facts::priority_of;
+use crate::generation::thoughts;
 use crate::generation::tool_cache::Declared;
 use crate::ids;
 use crate::models::LoadedModel;
@@ -13,14 +16,12 @@ use crate::sessions::turn::Turn;
 /// Names what the request asks for and this model cannot do.
 pub fn warnings(request: &CreateResponse, loaded: &LoadedModel) -> Vec<String> {
     let mut warnings = request.warnings.clone();
-    if let Some(reasoning) = &request.reasoning
-        && !loaded.facts.reasons
-    {
-        let asked = [("effort", &reasoning.effort), ("summary", &reasoning.summary)];
-        for (name, _) in asked.into_iter().filter(|(_, value)| value.is_some()) {
-            let model = &loaded.name;
-            warnings.push(format!("`reasoning.{name}` was ignored: {model} answers without reasoning"));
-        }
+    if request.reasoning.as_ref().is_some_and(|reasoning| reasoning.summary.is_some()) {
+        let model = &loaded.name;
+        warnings.push(match loaded.facts.reasons {
+            true => format!("`reasoning.summary` was ignored: the thoughts of {model} come whole"),
+            false => format!("`reasoning.summary` was ignored: {model} answers without reasoning"),
+        });
     }
     if request.text.verbosity.is_some() {
         warnings.push("`text.verbosity` was ignored: this model has no such setting".to_owned());
@@ -30,6 +31,15 @@ pub fn warnings(request: &CreateResponse, loaded: &LoadedModel) -> Vec<String> {
         warnings.push(format!("`service_tier: {other}` is not known here; priority was used"));
     }
     warnings
+}
+
+/// What the template is told about thinking. An answer whose beginning the client wrote thinks no more.
+pub fn thinking(request: &CreateResponse, loaded: &LoadedModel, warnings: &mut Vec<String>) -> Thinking {
+    let mut wish = request.reasoning.as_ref().map(Reasoning::wish).unwrap_or_default();
+    if request.continue_final_message {
+        (wish.on, wish.effort) = (Some(false), None);
+    }
+    thoughts::told(loaded, &wish, "reasoning.effort", warnings)
 }
 
 /// How tokens are picked. Greedy unless asked otherwise: the same question gets the same answer.

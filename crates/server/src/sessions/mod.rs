@@ -13,6 +13,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use text::Thinking;
+
 use crate::lru::Lru;
 
 /// Most tokens held: 64 MiB. Beyond it the conversation that was used least recently is forgotten.
@@ -39,10 +41,11 @@ pub struct Stretch {
     counted: Arc<AtomicUsize>,
 }
 
-/// Identity of what stands at the head of a prompt: a request with another head cannot append.
-pub fn head(instructions: Option<&str>, tools: u64) -> u64 {
+/// Identity of what stands at the head of a prompt, and of what its template was told: a request with another head cannot
+/// append.
+pub fn head(instructions: Option<&str>, tools: u64, thinking: &Thinking) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (instructions, tools).hash(&mut hasher);
+    (instructions, tools, &thinking.variables).hash(&mut hasher);
     hasher.finish()
 }
 

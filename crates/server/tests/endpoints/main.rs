@@ -4,6 +4,7 @@
 mod chat;
 mod completions;
 mod embeddings;
+mod families;
 mod infill;
 mod messages;
 mod native;

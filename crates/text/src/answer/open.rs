@@ -54,6 +54,8 @@ pub(super) enum Call {
     NoArguments { tool: usize },
     /// `<parameter=...>` comes next.
     Xml { tool: usize },
+    /// `<arg_key>` comes next.
+    Keys { tool: usize },
 }
 
 /// A beginning of a call.
@@ -113,14 +115,23 @@ impl Cursor<'_> {
             wrap.fence = self.fence()?;
         }
         if self.peek()? == b'<' {
+            // Some leave out the tag around it.
+            if let Some(tool) = self.function(tools)? {
+                return Ok(Opening { length: self.at, wrap, call: Call::Xml { tool } });
+            }
             wrap.tag = self.tags()?;
             self.space();
-            if self.peek()? == b'<' {
-                if !self.tag("<function=")? {
-                    return Err(Stop::No);
+            match self.peek()? {
+                b'<' => {
+                    let tool = self.function(tools)?.ok_or(Stop::No)?;
+                    return Ok(Opening { length: self.at, wrap, call: Call::Xml { tool } });
                 }
-                let tool = self.choice(b'>', || tools.iter().map(|tool| &*tool.name))?;
-                return Ok(Opening { length: self.at, wrap, call: Call::Xml { tool } });
+                b'{' | b'[' | b'`' => {}
+                _ if wrap.tag == Some(TAGS[0].1) => {
+                    let tool = self.bare_name(tools)?;
+                    return Ok(Opening { length: self.at, wrap, call: Call::Keys { tool } });
+                }
+                _ => {}
             }
         }
         if self.peek()? == b'[' {
@@ -130,6 +141,40 @@ impl Cursor<'_> {
         }
         let call = self.object(tools)?;
         Ok(Opening { length: self.at, wrap, call })
+    }
+
+    /// `<function=NAME>`; nothing where another tag stands.
+    fn function(&mut self, tools: &[ToolName]) -> Result<Option<usize>, Stop> {
+        match self.tag("<function=") {
+            Ok(true) => self.choice(b'>', || tools.iter().map(|tool| &*tool.name)).map(Some),
+            Ok(false) => Ok(None),
+            // It may still be `<function_call>`.
+            Err(more) => Err(more),
+        }
+    }
+
+    /// A name as GLM writes it: up to the first key, or the end of the call.
+    fn bare_name(&mut self, tools: &[ToolName]) -> Result<usize, Stop> {
+        let rest = &self.bytes[self.at..];
+        let mut more = false;
+        for (tool, name) in tools.iter().enumerate() {
+            let Some(behind) = rest.strip_prefix(name.name.as_bytes()) else {
+                more |= name.name.as_bytes().starts_with(rest);
+                continue;
+            };
+            let next = behind.trim_ascii_start();
+            for tag in ["<arg_key>", TAGS[0].1] {
+                match starts_with(next, tag) {
+                    Ok(true) => {
+                        self.at += rest.len() - next.len();
+                        return Ok(tool);
+                    }
+                    Ok(false) => {}
+                    Err(_) => more = true,
+                }
+            }
+        }
+        Err(if more { Stop::More } else { Stop::No })
     }
 
     /// An object that names a tool, up to its arguments or its end.

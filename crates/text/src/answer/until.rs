@@ -20,6 +20,14 @@ pub(super) fn until(text: &str, tag: &str) -> Found {
     Found { text_length: text.len() - held, end: None }
 }
 
+/// The same, where a line break before the tag is text.
+pub(super) fn up_to(text: &str, tag: &str) -> Found {
+    match text.find(tag) {
+        Some(at) => Found { text_length: at, end: Some(at + tag.len()) },
+        None => Found { text_length: text.len() - unfinished(text, tag), end: None },
+    }
+}
+
 /// How many bytes at the end of `text` may be the beginning of `tag`.
 pub(super) fn unfinished(text: &str, tag: &str) -> usize {
     let longest = text.len().min(tag.len() - 1);

@@ -1,22 +1,40 @@
-//! Calls as Qwen3-Coder writes them: `<function=T>`, then `<parameter=key>` value `</parameter>` for each argument. They
-//! become the JSON object that callers expect.
+//! Calls as Qwen3-Coder writes them (`<function=T>`, then `<parameter=key>` value `</parameter>` for each argument) and
+//! as GLM does (`T`, then `<arg_key>` key `</arg_key>`, `<arg_value>` value `</arg_value>`). They become the JSON object
+//! that callers expect.
 
 use super::open::{Stop, starts_with};
-use super::until::{Found, until};
+use super::until::{Found, until, up_to};
 use super::{ToolKind, ToolName};
 
 /// Longest name of a parameter.
 const KEY_BYTES_MAX: usize = 256;
 
-const PARAMETER: &str = "<parameter=";
-const END_PARAMETER: &str = "</parameter>";
 const END_FUNCTION: &str = "</function>";
 const END_CALL: &str = "</tool_call>";
+
+/// The tags of one argument.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tags {
+    key: &'static str,
+    /// Ends the key. What follows up to the value is passed over.
+    key_end: &'static str,
+    /// Begins the value.
+    value: &'static str,
+    value_end: &'static str,
+    /// A line break behind the first tag and before the last one belongs to them.
+    lines: bool,
+}
+
+pub(super) const QWEN: Tags =
+    Tags { key: "<parameter=", key_end: ">", value: "", value_end: "</parameter>", lines: true };
+pub(super) const GLM: Tags =
+    Tags { key: "<arg_key>", key_end: "</arg_key>", value: "<arg_value>", value_end: "</arg_value>", lines: false };
 
 /// A call being read.
 #[derive(Debug, Clone)]
 pub(super) struct Xml {
     tool: usize,
+    tags: Tags,
     parameter_count: usize,
     /// The value that is being read.
     value: Option<Value>,
@@ -54,9 +72,9 @@ pub(super) enum Progress {
 }
 
 impl Xml {
-    /// A call of `tools[tool]`, behind `<function=T>`.
-    pub fn new(tool: usize) -> Xml {
-        Xml { tool, parameter_count: 0, value: None }
+    /// A call of `tools[tool]`, behind its name.
+    pub fn new(tool: usize, tags: Tags) -> Xml {
+        Xml { tool, tags, parameter_count: 0, value: None }
     }
 
     /// Reads on, and appends to `delta` what the arguments gain.
@@ -64,7 +82,7 @@ impl Xml {
         let tool = &tools[self.tool];
         match &mut self.value {
             Some(value) => {
-                let (length, ended) = value.read(text, delta);
+                let (length, ended) = value.read(text, self.tags, delta);
                 if ended {
                     self.value = None;
                 }
@@ -89,7 +107,7 @@ impl Xml {
             return Progress::Inside(open);
         }
         let bytes = text.as_bytes();
-        let tags = [PARAMETER, END_FUNCTION, END_CALL].map(|tag| starts_with(bytes, tag));
+        let tags = [self.tags.key, END_FUNCTION, END_CALL].map(|tag| starts_with(bytes, tag));
         match tags {
             [Ok(true), ..] => self.read_key(text, tool, delta),
             [_, Ok(true), _] | [_, _, Ok(true)] => {
@@ -105,12 +123,23 @@ impl Xml {
     }
 
     fn read_key(&mut self, text: &str, tool: &ToolName, delta: &mut String) -> Progress {
-        let rest = &text.as_bytes()[PARAMETER.len()..];
-        let rest = &rest[..rest.len().min(KEY_BYTES_MAX)];
-        let Some(length) = rest.iter().position(|&byte| byte == b'>') else {
-            return if rest.len() == KEY_BYTES_MAX { Progress::Inside(1) } else { Progress::Wait };
+        let Tags { key, key_end, value, .. } = self.tags;
+        let rest = &text[key.len()..];
+        let Some(length) = rest.find(key_end) else {
+            return if rest.len() >= KEY_BYTES_MAX { Progress::Inside(1) } else { Progress::Wait };
         };
-        let key = text[PARAMETER.len()..PARAMETER.len() + length].trim();
+        if length > KEY_BYTES_MAX {
+            return Progress::Inside(1);
+        }
+        let behind = &rest[length + key_end.len()..];
+        let space = if value.is_empty() { 0 } else { behind.len() - behind.trim_ascii_start().len() };
+        match starts_with(&behind.as_bytes()[space..], value) {
+            Ok(true) => {}
+            Ok(false) => return Progress::Inside(1),
+            Err(_) => return Progress::Wait,
+        }
+        let whole = key.len() + length + key_end.len() + space + value.len();
+        let key = rest[..length].trim();
         let form = match tool.kind {
             ToolKind::Custom if self.parameter_count == 0 => Form::Input,
             ToolKind::Custom => Form::Ignored,
@@ -127,20 +156,21 @@ impl Xml {
         }
         self.parameter_count += 1;
         self.value = Some(Value { form, started: false });
-        Progress::Inside(PARAMETER.len() + length + 1)
+        Progress::Inside(whole)
     }
 }
 
 impl Value {
     /// Reads on; gives the bytes read and whether the value is over.
-    fn read(&mut self, text: &str, delta: &mut String) -> (usize, bool) {
+    fn read(&mut self, text: &str, tags: Tags, delta: &mut String) -> (usize, bool) {
         if !self.started && !text.is_empty() {
             self.started = true;
-            if text.starts_with('\n') {
+            if tags.lines && text.starts_with('\n') {
                 return (1, false);
             }
         }
-        let Found { text_length, end } = until(text, END_PARAMETER);
+        let Found { text_length, end } =
+            if tags.lines { until(text, tags.value_end) } else { up_to(text, tags.value_end) };
         self.add(&text[..text_length], delta);
         if end.is_some() {
             self.close(delta);
@@ -160,16 +190,29 @@ impl Value {
     fn close(&mut self, delta: &mut String) {
         match &self.form {
             Form::String => delta.push('"'),
-            Form::Unknown(text) => match serde_json::from_str(text) {
+            Form::Unknown(text) => match serde_json::from_str(text).or_else(|error| python(text).ok_or(error)) {
                 Ok(serde_json::Value::String(_)) | Err(_) => {
                     delta.push('"');
                     push_escaped(text, delta);
                     delta.push('"');
                 }
+                Ok(serde_json::Value::Bool(_) | serde_json::Value::Null) => {
+                    delta.push_str(&text.trim().to_ascii_lowercase().replace("none", "null"));
+                }
                 Ok(_) => delta.push_str(text.trim()),
             },
             Form::Input | Form::Ignored => {}
         }
+    }
+}
+
+/// The words of Python that models write for those of JSON.
+fn python(text: &str) -> Option<serde_json::Value> {
+    match text.trim() {
+        "True" => Some(true.into()),
+        "False" => Some(false.into()),
+        "None" => Some(serde_json::Value::Null),
+        _ => None,
     }
 }
 

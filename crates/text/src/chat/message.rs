@@ -24,6 +24,12 @@ pub struct Message {
     /// What the assistant thought before it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
+    /// The same under the name by which the templates of gpt-oss know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<String>,
+    /// What the tools gave back, where the template wants it in the message that called them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_responses: Vec<ToolResponse>,
     /// The tokens the model itself wrote for this message (thoughts, text, tool calls and all), without the one that
     /// ended its turn. [`PromptWriter`](crate::PromptWriter) puts them in place of everything else the message says.
     #[serde(skip)]
@@ -56,11 +62,25 @@ impl Message {
         Message::new("tool", content)
     }
 
+    /// Whether it says nothing but with its tokens.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.content.is_empty() && self.tool_calls.is_empty() && self.reasoning_content.is_none()
+    }
+
     /// The same message with tool calls.
     pub fn with_tool_calls(mut self, calls: Vec<ToolCall>) -> Message {
         self.tool_calls = calls;
         self
     }
+}
+
+/// What a tool gave back.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolResponse {
+    /// The tool.
+    pub name: String,
+    /// What it gave.
+    pub response: String,
 }
 
 /// A call of a tool.

@@ -20,7 +20,7 @@ use crate::confined::{Confined, ConfinedError, Conversation, Job, Purpose, Reply
 use crate::error::TextError;
 use crate::vocabulary::Vocabulary;
 
-pub use message::{ChatRequest, FunctionCall, Message, ToolCall};
+pub use message::{ChatRequest, FunctionCall, Message, ToolCall, ToolResponse};
 
 /// Largest accepted template. Real ones have some kilobytes.
 const TEMPLATE_BYTES_MAX: usize = 1 << 20;

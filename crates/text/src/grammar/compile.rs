@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use toktrie::ApproximateTokEnv;
 
 use super::cache::Cache;
+use super::dialects::{self, Marks};
 use super::environment::{self, Environment};
 use super::error::{GrammarError, said};
 use super::gate::{Gate, SLOTS};
@@ -17,6 +18,7 @@ use super::tools::{self, CallPosition, Callable, Fidelity};
 use super::watcher::Name;
 use super::{CustomFormat, Grammar, GrammarSource, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind, limits};
 use crate::confined::{Confined, ConfinedError, Job, Purpose, Reply, Wanted, step_back};
+use crate::dialect::Dialect;
 use crate::tokenizer::Tokenizer;
 
 /// Compiles grammars for one vocabulary. Built once per model, which takes a moment, and shared by all requests.
@@ -47,6 +49,8 @@ pub(super) struct Calls {
     /// What a call holds: the arguments of a function, the text of a custom tool. None where anything goes, and for
     /// arguments that the grammar of the answer holds already.
     pub parts: Vec<Option<Parser>>,
+    /// How they are written.
+    pub dialect: Dialect,
 }
 
 impl Kind {
@@ -93,7 +97,7 @@ impl Grammars {
                 if slow {
                     step_back(rustix::thread::gettid());
                 }
-                compile(&self.environment.factory, source)
+                compile(&self.environment.factory, source, &|marker| self.environment.mark(marker))
             });
             let failed = |reason: &str| invalid("the grammar", reason);
             compiling.map_err(|error| failed(&error.to_string()))?.join().map_err(|_| failed("the compiler failed"))?
@@ -134,7 +138,8 @@ fn tried_apart(place: usize, source: &GrammarSource, wanted: &Wanted) -> Result<
 pub(crate) fn tried(source: &GrammarSource) -> Result<impl Sized, GrammarError> {
     static BYTES: LazyLock<Result<ParserFactory, GrammarError>> =
         LazyLock::new(|| environment::factory(&ApproximateTokEnv::single_byte_env()));
-    compile(BYTES.as_ref().map_err(Clone::clone)?, source)
+    // There are no markers among the bytes: their texts stand for them.
+    compile(BYTES.as_ref().map_err(Clone::clone)?, source, &|marker| Value::from(marker).to_string())
 }
 
 fn what(source: &GrammarSource) -> String {
@@ -187,14 +192,14 @@ fn format_of(tool: &ToolSpec) -> String {
     format!("the format of tool {:?}", tool.name)
 }
 
-fn compile(factory: &ParserFactory, source: &GrammarSource) -> Result<Kind, GrammarError> {
+fn compile(factory: &ParserFactory, source: &GrammarSource, marks: Marks) -> Result<Kind, GrammarError> {
     let whole = |what: &str, grammar| Ok(Kind::Whole(Box::new(parser(factory, what, grammar)?)));
     match source {
         GrammarSource::JsonObject => whole(SCHEMA, tools::json(&any_object(), Fidelity::Full)),
         GrammarSource::JsonSchema(schema) => whole(SCHEMA, tools::json(schema, Fidelity::Full)),
         GrammarSource::Lark(text) => whole(LARK, TopLevelGrammar::from_lark(text.clone())),
         GrammarSource::Regex(text) => whole(REGEX, tools::regex(text)),
-        GrammarSource::Tools(grammar) => compile_tools(factory, grammar),
+        GrammarSource::Tools(grammar) => compile_tools(factory, grammar, marks),
     }
 }
 
@@ -221,7 +226,7 @@ fn any_object() -> Value {
     json!({ "type": "object" })
 }
 
-fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind, GrammarError> {
+fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar, marks: Marks) -> Result<Kind, GrammarError> {
     let tools: Vec<&ToolSpec> = match grammar.mode {
         ToolMode::Lazy => grammar.tools.iter().collect(),
         ToolMode::Required if grammar.tools.is_empty() => return Err(GrammarError::NoTool),
@@ -230,7 +235,8 @@ fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind,
     };
     let lazy = grammar.mode == ToolMode::Lazy;
     let started = Instant::now();
-    let mut calls = Calls { names: Vec::new(), parts: Vec::new() };
+    let dialect = grammar.dialect;
+    let mut calls = Calls { names: Vec::new(), parts: Vec::new(), dialect };
     let mut schemas = Vec::new();
     for tool in &tools {
         if started.elapsed() > Duration::from_secs(limits::COMPILE_SECONDS) {
@@ -239,17 +245,27 @@ fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind,
         let quoted = Value::from(tool.name.as_str()).to_string().into_bytes();
         let (part, schema) = match &tool.kind {
             ToolSpecKind::Function { parameters, strict } => {
-                let (part, schema, fidelity) = arguments(factory, tool, parameters, *strict)?;
+                let (part, schema, fidelity) = arguments(factory, tool, parameters, *strict, dialect, marks)?;
                 (Some(part).filter(|_| lazy), Some((schema, fidelity)))
             }
             ToolSpecKind::Custom { format } => (custom(factory, tool, format, lazy)?, None),
         };
-        calls.names.push(Name { quoted, custom: schema.is_none() });
+        calls.names.push(Name { quoted, plain: tool.name.clone().into_bytes(), custom: schema.is_none() });
         calls.parts.push(part);
         schemas.push(schema);
     }
     if lazy {
         return Ok(Kind::Lazy(calls));
+    }
+    let many = grammar.parallel && grammar.mode == ToolMode::Required;
+    if dialect != Dialect::Hermes {
+        let named = tools.iter().zip(&schemas).filter_map(|(tool, schema)| {
+            let (schema, fidelity) = schema.as_ref()?;
+            Some((tool.name.as_str(), schema, *fidelity))
+        });
+        let named: Vec<(&str, &Value, Fidelity)> = named.collect();
+        let first = parser(factory, "the grammar of all tools", dialects::calls(dialect, &named, many, marks))?;
+        return Ok(Kind::Required { first: Box::new(first), more: None, calls });
     }
     let callable: Vec<Callable> = calls
         .names
@@ -260,7 +276,6 @@ fn compile_tools(factory: &ParserFactory, grammar: &ToolGrammar) -> Result<Kind,
             arguments: schema.as_ref().map(|(schema, fidelity)| (schema, *fidelity)),
         })
         .collect();
-    let many = grammar.parallel && grammar.mode == ToolMode::Required;
     let place = if many { CallPosition::Many } else { CallPosition::One };
     let what = "the grammar of all tools";
     let first = Box::new(parser(factory, what, tools::calls(&callable, place))?);
@@ -275,10 +290,13 @@ fn arguments(
     tool: &ToolSpec,
     parameters: &Value,
     strict: bool,
+    dialect: Dialect,
+    marks: Marks,
 ) -> Result<(Parser, Value, Fidelity), GrammarError> {
     let what = schema_of(tool);
     let held = |schema: Value, fidelity| {
-        Ok((parser(factory, &what, tools::held_arguments(&schema, fidelity))?, schema, fidelity))
+        let grammar = dialects::held_arguments(dialect, &schema, fidelity, marks);
+        Ok((parser(factory, &what, grammar)?, schema, fidelity))
     };
     let schema = tools::arguments_schema(parameters).map_err(|reason| invalid(&what, &reason));
     let full = schema.clone().and_then(|schema| held(schema, Fidelity::Full));

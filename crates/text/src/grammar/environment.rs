@@ -8,6 +8,7 @@ use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::error::GrammarError;
 use super::limits;
+use crate::dialect::Dialect;
 use crate::tokenizer::{Special, Tokenizer};
 use crate::vocabulary::TokenKind;
 
@@ -24,6 +25,8 @@ pub(super) struct Environment {
     pub words: usize,
     /// Tokens that stand for text, and those that end an answer, as bits.
     usable: Vec<u32>,
+    /// The same with the tokens that a call in the model's own form needs.
+    usable_in_calls: Vec<u32>,
     stops: Vec<u32>,
     /// The token of each byte. Some vocabularies lack bytes that no text has.
     bytes: Vec<Option<u32>>,
@@ -54,13 +57,17 @@ impl Environment {
         vocabulary.stops().iter().for_each(|&id| allow(&mut stops, id));
         let mut usable = stops.clone();
         (0..count).filter(|&id| !texts[id as usize].is_empty()).for_each(|id| allow(&mut usable, id));
+        let mut usable_in_calls = usable.clone();
+        let markers = Dialect::of(vocabulary).markers().iter().filter_map(|marker| vocabulary.special_token(marker));
+        markers.for_each(|id| allow(&mut usable_in_calls, id));
         let trie = TokTrie::from(&TokRxInfo::new(count, eos), &texts).with_eos_tokens(vocabulary.stops());
         let closers = (0..CLOSE.len())
             .map(|from| (from + 1..=CLOSE.len()).filter_map(|to| trie.token_id_at_bytes(&CLOSE[from..to])).collect())
             .collect();
         let tokens: TokEnv = Arc::new(Tokens { tokenizer: tokenizer.clone(), trie });
         let factory = factory(&tokens)?;
-        Ok(Environment { tokenizer: tokenizer.clone(), factory, words, usable, stops, bytes, closers })
+        let tokenizer = tokenizer.clone();
+        Ok(Environment { tokenizer, factory, words, usable, usable_in_calls, stops, bytes, closers })
     }
 
     /// The token of a byte, for text that a parser must be given in parts of tokens.
@@ -68,11 +75,27 @@ impl Environment {
         self.bytes[usize::from(byte)]
     }
 
+    /// What stands for a marker in a grammar: its token.
+    pub fn mark(&self, marker: &str) -> String {
+        match self.tokenizer.vocabulary().special_token(marker) {
+            Some(id) => format!("<[{id}]>"),
+            None => serde_json::Value::from(marker).to_string(),
+        }
+    }
+
+    /// The marker that a token is in a dialect.
+    pub fn marker(&self, dialect: Dialect, token: u32) -> Option<&'static str> {
+        let bytes = self.tokenizer.vocabulary().token_bytes(token);
+        let special = self.tokenizer.vocabulary().kind(token) != TokenKind::Normal;
+        dialect.markers().iter().find(|marker| special && marker.as_bytes() == bytes).copied()
+    }
+
     /// Copies a mask of llguidance's, without the tokens that are neither text nor an end: a client's grammar must not
-    /// get control tokens by asking for them by number.
-    pub fn copy_mask(&self, from: &[u32], to: &mut Vec<u32>) {
+    /// get control tokens by asking for them by number. Our own grammars of `calls` may have those that calls are made of.
+    pub fn copy_mask(&self, from: &[u32], calls: bool, to: &mut Vec<u32>) {
+        let usable = if calls { &self.usable_in_calls } else { &self.usable };
         to.clear();
-        to.extend(from.iter().zip(&self.usable).map(|(allowed, usable)| allowed & usable));
+        to.extend(from.iter().zip(usable).map(|(allowed, usable)| allowed & usable));
         to.resize(self.words, 0);
     }
 

@@ -8,6 +8,7 @@ use super::compile::{Calls, Compiled, Kind};
 use super::environment::{CLOSE, Environment};
 use super::error::said;
 use super::watcher::{Event, Watcher};
+use crate::dialect::Dialect;
 
 const EARLY: &str = "the answer ended before its grammar";
 
@@ -55,21 +56,23 @@ impl Matcher {
             Kind::Whole(parser) | Kind::Required { first: parser, .. } => Phase::Whole(parser.deep_clone()),
             Kind::Lazy(_) => Phase::Free,
         };
-        Matcher { grammar, phase, watcher: Watcher::new(), mask: Vec::new(), violated: false }
+        let dialect = grammar.calls().map_or(Dialect::Hermes, |calls| calls.dialect);
+        Matcher { grammar, phase, watcher: Watcher::new(dialect), mask: Vec::new(), violated: false }
     }
 
     /// Which tokens may come next: bit `t % 32` of word `t / 32`, for every row of logits. None allows all.
     pub fn allowed(&mut self) -> Result<Option<&[u32]>, String> {
         let environment = &self.grammar.environment;
+        let calls = self.grammar.calls().is_some();
         match &mut self.phase {
             Phase::Free | Phase::Text(Text { parser: None, .. }) => return Ok(None),
             Phase::Done => environment.only_stops(&mut self.mask),
             Phase::Whole(parser) => {
                 let mask = parser.compute_mask_or_eos().map_err(|error| said(&error))?;
-                environment.copy_mask(mask.as_slice(), &mut self.mask);
+                environment.copy_mask(mask.as_slice(), calls, &mut self.mask);
             }
             Phase::Held(parser) => match parser.compute_mask() {
-                Ok(mask) => environment.copy_mask(mask.as_slice(), &mut self.mask),
+                Ok(mask) => environment.copy_mask(mask.as_slice(), calls, &mut self.mask),
                 // The model would have been free to write anything; it is better to go on than to fail.
                 Err(_) => {
                     self.let_go();
@@ -106,7 +109,13 @@ impl Matcher {
             Phase::Free | Phase::Text(_) => {}
         }
         if let Some(calls) = grammar.calls() {
-            self.follow(bytes, calls);
+            match grammar.environment.marker(calls.dialect, token) {
+                Some(marker) => {
+                    let event = self.watcher.marker(marker, &calls.names);
+                    self.react(event, calls);
+                }
+                None => self.follow(bytes, calls),
+            }
         }
         Ok(())
     }
@@ -177,18 +186,23 @@ impl Matcher {
                 self.let_go();
                 continue;
             }
-            match event {
-                Event::Arguments(tool) if lazy => {
-                    self.phase = calls.parser(tool).map_or(Phase::Free, Phase::Held);
-                    behind = true;
-                }
-                Event::ArgumentsEnd if lazy => self.phase = Phase::Free,
-                Event::Text(tool) => {
-                    let parser = calls.parser(tool);
-                    self.phase = Phase::Text(Text { parser, alive: true, closing: Vec::new() });
-                }
-                Event::None | Event::Arguments(_) | Event::ArgumentsEnd => {}
+            behind |= matches!(event, Event::Arguments(_)) && lazy;
+            self.react(event, calls);
+        }
+    }
+
+    fn react(&mut self, event: Event, calls: &Calls) {
+        let lazy = matches!(self.grammar.kind, Kind::Lazy(_));
+        match event {
+            Event::Arguments(tool) if lazy => self.phase = calls.parser(tool).map_or(Phase::Free, Phase::Held),
+            // A call ends the answer there.
+            Event::ArgumentsEnd if lazy && calls.dialect == Dialect::Harmony => self.phase = Phase::Done,
+            Event::ArgumentsEnd if lazy => self.phase = Phase::Free,
+            Event::Text(tool) => {
+                let parser = calls.parser(tool);
+                self.phase = Phase::Text(Text { parser, alive: true, closing: Vec::new() });
             }
+            Event::None | Event::Arguments(_) | Event::ArgumentsEnd => {}
         }
     }
 
@@ -235,7 +249,7 @@ impl Text {
         let accepting = self.accepting();
         if let Some(parser) = self.parser.as_mut().filter(|parser| self.alive && !parser.is_stopped()) {
             match parser.compute_mask() {
-                Ok(allowed) => environment.copy_mask(allowed.as_slice(), mask),
+                Ok(allowed) => environment.copy_mask(allowed.as_slice(), false, mask),
                 Err(_) if accepting || !self.closing.is_empty() => self.alive = false,
                 Err(error) => return Err(said(&error)),
             }

@@ -3,8 +3,8 @@
 //! The work of parsing is llguidance's. This module gives it our vocabulary ([`Grammars`]), builds its grammars from
 //! what a client asked for ([`GrammarSource`]), and follows one answer token by token ([`Matcher`]).
 //!
-//! Tool calls are the part of our own. A model writes them as text (in `<tool_call>` tags, in a fence, or bare), and
-//! while it may also just talk, nothing can be masked before it has begun a call. The watcher reads along and says when
+//! Tool calls are the part of our own. A model writes them in its own dialect (in `<tool_call>` tags, in a fence, bare, or
+//! between tokens made for it), and while it may also just talk, nothing can be masked before it has begun a call. The watcher reads along and says when
 //! that is; from there to the end of the arguments llguidance holds the model to the schema.
 
 mod compile;
@@ -12,18 +12,22 @@ mod matcher;
 mod watcher;
 
 mod cache;
+mod dialects;
 mod environment;
 mod error;
 mod formats;
 mod gate;
 mod gbnf;
 mod limits;
+mod marks;
 mod tools;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::dialect::Dialect;
 
 pub use compile::Grammars;
 pub(crate) use compile::tried;
@@ -68,6 +72,8 @@ pub struct ToolGrammar {
     pub mode: ToolMode,
     /// Whether [`ToolMode::Required`] allows more than one call.
     pub parallel: bool,
+    /// How the model writes calls.
+    pub dialect: Dialect,
 }
 
 /// Who decides whether and which tool is called.
@@ -124,6 +130,16 @@ pub enum CustomFormat {
 pub struct Grammar(Arc<compile::Compiled>);
 
 impl Grammar {
+    /// Whether it holds the whole answer, and not only the calls that a model may make in one.
+    pub fn holds_all(&self) -> bool {
+        !matches!(self.0.kind, compile::Kind::Lazy(_))
+    }
+
+    /// Whether it says itself where thoughts may stand: calls in Harmony, whose thoughts are messages like any other.
+    pub fn holds_thoughts(&self) -> bool {
+        matches!(&self.0.kind, compile::Kind::Required { calls, .. } if calls.dialect == Dialect::Harmony)
+    }
+
     /// The state of an answer before its first token.
     pub fn matcher(&self) -> Matcher {
         Matcher::new(self.0.clone())

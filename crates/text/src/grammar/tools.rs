@@ -10,9 +10,6 @@ use super::formats;
 
 /// White space inside JSON: a blank, or a new line with its indent. Bounded, so that no model can go on with blanks.
 const JSON_BLANKS: &str = r"[ ]{1,2}|\r?\n(?:[ ]{0,64}|\t{0,16})";
-/// The name of the grammar of a tool's arguments.
-const ARGUMENTS: &str = "arguments";
-
 /// Whether a schema must be followed in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fidelity {
@@ -48,14 +45,6 @@ pub(super) fn arguments_schema(parameters: &Value) -> Result<Value, String> {
         Some(other) => return Err(format!("the schema must have \"type\": \"object\", not {other}")),
     }
     Ok(Value::Object(members))
-}
-
-/// The arguments of a call that the model began by itself. What follows them is free, and allowed here only so that the
-/// token which ends them may hold more than that.
-pub(super) fn held_arguments(schema: &Value, fidelity: Fidelity) -> TopLevelGrammar {
-    let lark = format!("start: BLANKS? @{ARGUMENTS} REST?\nBLANKS: /[ \\t\\r\\n]{{1,8}}/\nREST: /(?s:.+)/\n");
-    let arguments = named(ARGUMENTS.to_string(), schema, fidelity);
-    TopLevelGrammar { grammars: vec![GrammarWithLexer::from_lark(lark), arguments], max_tokens: None }
 }
 
 /// A tool in [`calls`].
@@ -133,7 +122,7 @@ pub(super) fn calls(tools: &[Callable], place: CallPosition) -> TopLevelGrammar 
     TopLevelGrammar { grammars, max_tokens: None }
 }
 
-fn named(name: String, schema: &Value, fidelity: Fidelity) -> GrammarWithLexer {
+pub(super) fn named(name: String, schema: &Value, fidelity: Fidelity) -> GrammarWithLexer {
     let grammar = GrammarWithLexer::from_json_schema(with_options(schema, fidelity));
     GrammarWithLexer { name: Some(name), ..grammar }
 }

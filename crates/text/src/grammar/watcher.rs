@@ -4,6 +4,9 @@
 //! fences, at the start of the answer (or after its thoughts), and after another call. It has begun for certain once its name is known and its arguments come next:
 //! `{"name": "T", "arguments":`. Until then the text may turn out to be anything, and nothing happens.
 
+use super::marks::MarkWatcher;
+use crate::dialect::Dialect;
+
 /// Blanks between two words of a call, at most.
 const BLANKS: usize = 64;
 /// Bytes of a line that are kept. The marks to find are shorter.
@@ -31,13 +34,56 @@ pub(super) enum Event {
 pub(super) struct Name {
     /// Its name as a JSON string.
     pub quoted: Vec<u8>,
+    /// Its name as it is.
+    pub plain: Vec<u8>,
     /// Whether text follows and not arguments.
     pub custom: bool,
 }
 
-/// Where in the answer we are.
+/// Reads along with an answer in any dialect.
 #[derive(Debug, Clone)]
-pub(super) struct Watcher {
+pub(super) enum Watcher {
+    Tags(TagWatcher),
+    Marks(MarkWatcher),
+}
+
+impl Watcher {
+    pub fn new(dialect: Dialect) -> Watcher {
+        match dialect.markers() {
+            [] => Watcher::Tags(TagWatcher::new(dialect)),
+            _ => Watcher::Marks(MarkWatcher::new(dialect)),
+        }
+    }
+
+    /// Forgets the call at hand; the next ones are found as ever.
+    pub fn reset(&mut self) {
+        match self {
+            Watcher::Tags(watcher) => watcher.reset(),
+            Watcher::Marks(watcher) => watcher.reset(),
+        }
+    }
+
+    /// A byte of text.
+    pub fn push(&mut self, byte: u8, names: &[Name]) -> Event {
+        match self {
+            Watcher::Tags(watcher) => watcher.push(byte, names),
+            Watcher::Marks(watcher) => watcher.push(byte, names),
+        }
+    }
+
+    /// A marker of the dialect.
+    pub fn marker(&mut self, marker: &str, names: &[Name]) -> Event {
+        match self {
+            Watcher::Tags(_) => Event::None,
+            Watcher::Marks(watcher) => watcher.marker(marker, names),
+        }
+    }
+}
+
+/// Where in an answer of text we are.
+#[derive(Debug, Clone)]
+pub(super) struct TagWatcher {
+    dialect: Dialect,
     state: State,
     /// The end of the current line.
     line: Vec<u8>,
@@ -57,13 +103,49 @@ enum State {
     Head { tags: bool, text: Vec<u8> },
     /// The arguments of a call.
     Arguments(Json),
+    /// The same between tags.
+    Xml(Xml),
     /// After arguments: the rest of a call, then maybe another one.
     After { closed: bool, blanks: usize },
 }
 
+/// Finds the end of arguments between tags.
+#[derive(Debug, Clone)]
+struct Xml {
+    glm: bool,
+    /// Inside of a value, where tags are text.
+    value: bool,
+    /// The last bytes.
+    tail: Vec<u8>,
+}
+
+impl Xml {
+    /// Whether the arguments are over.
+    fn push(&mut self, byte: u8) -> bool {
+        self.tail.push(byte);
+        let (open, close, end): (&[u8], &[u8], &[u8]) = match self.glm {
+            true => (b"<arg_value>", b"</arg_value>", b"</tool_call>"),
+            false => (b"<parameter=", b"</parameter>", b"</function>"),
+        };
+        if byte == b'>' || byte == b'=' {
+            if self.value {
+                self.value = !self.tail.ends_with(close);
+            } else if self.tail.ends_with(end) {
+                return true;
+            } else {
+                self.value = self.tail.ends_with(open);
+            }
+        }
+        if self.tail.len() > LINE {
+            self.tail.drain(..LINE / 2);
+        }
+        false
+    }
+}
+
 /// Finds the end of a JSON object.
 #[derive(Debug, Clone, Default)]
-struct Json {
+pub(super) struct Json {
     depth: usize,
     string: bool,
     escape: bool,
@@ -77,17 +159,24 @@ enum Head {
     Text(usize),
 }
 
-impl Watcher {
-    pub fn new() -> Watcher {
-        Watcher { state: State::Opened { tags: false, blanks: 0 }, line: Vec::new(), whole: true, fenced: false }
+impl TagWatcher {
+    fn new(dialect: Dialect) -> TagWatcher {
+        let state = State::Opened { tags: false, blanks: 0 };
+        TagWatcher { dialect, state, line: Vec::new(), whole: true, fenced: false }
     }
 
-    /// Forgets the call at hand; the next ones are found as ever.
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         self.state = State::Idle;
     }
 
-    pub fn push(&mut self, byte: u8, names: &[Name]) -> Event {
+    fn push(&mut self, byte: u8, names: &[Name]) -> Event {
+        if let State::Xml(xml) = &mut self.state {
+            if !xml.push(byte) {
+                return Event::None;
+            }
+            self.state = State::After { closed: true, blanks: 0 };
+            return Event::ArgumentsEnd;
+        }
         if let State::Arguments(json) = &mut self.state {
             let end = json.push(byte);
             if end == Some(true) {
@@ -105,6 +194,14 @@ impl Watcher {
         let blank = byte.is_ascii_whitespace();
         match &mut self.state {
             State::Opened { blanks, .. } | State::After { blanks, .. } if blank && *blanks < BLANKS => *blanks += 1,
+            State::Opened { tags: true, .. } if self.dialect == Dialect::Qwen && byte == b'<' => {
+                self.state = State::Head { tags: true, text: vec![byte] };
+            }
+            State::Opened { tags: true, .. } if self.dialect == Dialect::Glm && byte != b'{' => {
+                self.state = State::Head { tags: true, text: vec![byte] };
+            }
+            // Calls in JSON are read and not held where the model was taught another form.
+            State::Opened { .. } | State::After { .. } if self.dialect != Dialect::Hermes => self.reset(),
             State::Opened { blanks, .. } if byte == b'[' && *blanks < BLANKS => *blanks = BLANKS / 2,
             State::After { closed, .. } if byte == b'}' && !*closed => *closed = true,
             State::After { closed: true, .. } if byte == b',' => {}
@@ -114,7 +211,10 @@ impl Watcher {
             }
             State::Head { tags, text } => {
                 text.push(byte);
-                let head = read_head(text, names, *tags);
+                let head = match self.dialect {
+                    Dialect::Hermes => read_head(text, names, *tags),
+                    _ => read_tagged(text, names),
+                };
                 return self.begin(head);
             }
             _ => self.reset(),
@@ -130,7 +230,12 @@ impl Watcher {
                 Event::None
             }
             Head::Arguments(tool) => {
-                self.state = State::Arguments(Json::default());
+                self.state = match self.dialect {
+                    Dialect::Qwen | Dialect::Glm => {
+                        State::Xml(Xml { glm: self.dialect == Dialect::Glm, value: false, tail: Vec::new() })
+                    }
+                    _ => State::Arguments(Json::default()),
+                };
                 Event::Arguments(tool)
             }
             Head::Text(tool) => {
@@ -175,7 +280,7 @@ impl Watcher {
 
 impl Json {
     /// Whether the object is complete; `Some(false)` when it is none.
-    fn push(&mut self, byte: u8) -> Option<bool> {
+    pub fn push(&mut self, byte: u8) -> Option<bool> {
         if self.string {
             match byte {
                 _ if self.escape => self.escape = false,
@@ -197,6 +302,23 @@ impl Json {
         }
         None
     }
+}
+
+/// Reads the beginning of a call without JSON: `<function=NAME>` and the end of its line, or a name and that end.
+fn read_tagged(text: &[u8], names: &[Name]) -> Head {
+    let (open, close): (&[u8], &[u8]) = if text.starts_with(b"<") { (b"<function=", b">\n") } else { (b"", b"\n") };
+    let rest = match literal(text, open) {
+        Ok(rest) => rest,
+        Err(head) => return head,
+    };
+    let mut partial = false;
+    for (tool, name) in names.iter().enumerate() {
+        match literal(rest, &name.plain).and_then(|rest| literal(rest, close)) {
+            Ok(_) => return Head::Arguments(tool),
+            Err(head) => partial |= matches!(head, Head::Partial),
+        }
+    }
+    if partial { Head::Partial } else { Head::Other }
 }
 
 /// Reads the beginning of a call. Called after every byte of it; beginnings are short.

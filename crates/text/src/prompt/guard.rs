@@ -143,10 +143,24 @@ impl Guarded {
     /// Shows every text in it to `visit`. Roles too: they are checked by callers, but not here.
     fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) {
         for message in &mut self.messages {
-            let Message { role, content, tool_calls, tool_call_id, name, reasoning_content, raw: _ } = message;
+            let Message {
+                role,
+                content,
+                tool_calls,
+                tool_call_id,
+                name,
+                reasoning_content,
+                thinking,
+                tool_responses,
+                raw: _,
+            } = message;
             visit(role);
             visit(content);
-            [tool_call_id, name, reasoning_content].into_iter().flatten().for_each(&mut *visit);
+            [tool_call_id, name, reasoning_content, thinking].into_iter().flatten().for_each(&mut *visit);
+            for given in tool_responses {
+                visit(&mut given.name);
+                visit(&mut given.response);
+            }
             for call in tool_calls {
                 call.id.iter_mut().for_each(&mut *visit);
                 visit(&mut call.function.name);

@@ -10,19 +10,29 @@
 //! [`PromptWriter::write_after_answer`] gives only the tokens to append. The ids are those of encoding the rendered text
 //! in one go.
 
+mod adapt;
 mod cache;
 mod guard;
+mod shape;
+mod thoughts;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::json;
 
 use crate::chat::{ChatRequest, ChatTemplate, Message};
+use crate::dialect::Dialect;
 use crate::error::TextError;
 use crate::special::Piece;
 use crate::tokenizer::{Special, Tokenizer};
+use adapt::Form;
 use cache::Segments;
 use guard::{Guard, Span};
+use shape::Shape;
+
+pub use shape::Opening;
+pub use thoughts::{Thinking, Thoughts, Wish};
 
 /// Memory for remembered segments, text and ids together. A conversation that fills a context of 128k tokens needs
 /// about 1 MiB.
@@ -39,6 +49,11 @@ pub struct PromptWriter {
     segments: Mutex<Segments>,
     /// What follows an answer does not depend on what came before it.
     appends: bool,
+    /// How the model writes, and what its template does with what it wrote.
+    dialect: Dialect,
+    shape: Shape,
+    form: Form,
+    thoughts: Thoughts,
     /// Most tokens that a prompt is of use with, and the most bytes that can become as many.
     tokens_max: usize,
     bytes_max: usize,
@@ -51,21 +66,50 @@ pub struct Written {
     pub tokens: Vec<u32>,
     /// How many bytes had to be encoded for it; the rest was known.
     pub encoded_bytes: usize,
+    /// How the answer begins.
+    pub opening: Opening,
+    /// Tokens that stand where they are whatever follows. Fewer than all where the template forgets the thoughts of
+    /// turns before: there the next prompt parts from this one behind the last question.
+    pub lasting: usize,
 }
 
 impl PromptWriter {
     /// A writer with nothing remembered yet.
     pub fn new(tokenizer: Arc<Tokenizer>, template: ChatTemplate) -> Self {
         let segments = || Mutex::new(Segments::new(CACHE_BYTES_MAX));
+        let dialect = Dialect::of(tokenizer.vocabulary());
+        let source = tokenizer.vocabulary().chat_template().unwrap_or_default();
+        let thoughts = Thoughts::of(&template, dialect, source);
+        let shape = Shape::of(&template, dialect, source, &thoughts);
+        let form = Form::of(dialect, source);
         let tried = PromptWriter {
             tokenizer,
             template,
             segments: segments(),
             appends: false,
+            dialect,
+            shape,
+            form,
+            thoughts,
             tokens_max: usize::MAX,
             bytes_max: usize::MAX,
         };
         PromptWriter { appends: tried.tries_to_append(), segments: segments(), ..tried }
+    }
+
+    /// How the model writes thoughts and calls.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Whether the tokens of every answer can stand in later prompts as they are.
+    pub fn always_repeats(&self) -> bool {
+        self.shape.repeats && !self.thoughts.forgets
+    }
+
+    /// What the model can be told about thinking.
+    pub fn thoughts(&self) -> &Thoughts {
+        &self.thoughts
     }
 
     /// The same for a model that reads at most `tokens_max` tokens: a prompt that is far longer is given up early with
@@ -90,13 +134,16 @@ impl PromptWriter {
 
     /// What to append to a prompt and its answer so that the conversation goes on with these messages; `None` for a
     /// template that may change what it wrote before.
-    pub fn write_after_answer(&self, messages: &[Message]) -> Result<Option<Written>, TextError> {
-        if !self.appends {
+    pub fn write_after_answer(&self, messages: &[Message], thinking: &Thinking) -> Result<Option<Written>, TextError> {
+        let asks = messages.iter().any(|message| message.role == "user");
+        if !self.appends || (self.thoughts.forgets && asks) {
             return Ok(None);
         }
         let mut whole = vec![Message::user("."), answer()];
         whole.extend_from_slice(messages);
-        self.write_after(&ChatRequest::new(&whole)).map(Some)
+        let mut request = ChatRequest::new(&whole);
+        request.variables.clone_from(&thinking.variables);
+        self.write_after(&request).map(Some)
     }
 
     /// The tokens after the last message that comes as tokens.
@@ -104,17 +151,21 @@ impl PromptWriter {
         let (guard, rendered) = self.render(request)?;
         let spans = guard.spans(&rendered, request.messages);
         let last = spans.iter().rposition(|span| matches!(span, Span::Raw(_))).ok_or(TextError::NoMarker)?;
-        let mut written = Written { tokens: Vec::new(), encoded_bytes: 0 };
+        let mut written = Written::at(self.shape.opening(&rendered));
         for span in &spans[last + 1..] {
             if let Span::Text(text) = span {
                 self.write_text(text, &guard, &mut written)?;
             }
         }
+        written.lasting = written.tokens.len();
         Ok(written)
     }
 
     /// Compares what follows an answer in a bare conversation and in one with an operator, tools and a longer past.
     fn tries_to_append(&self) -> bool {
+        if !self.shape.repeats {
+            return false;
+        }
         let tool = json!({"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}});
         let tools = [tool];
         let past = [Message::system("s"), Message::user("a"), answer(), Message::user("b"), answer()];
@@ -135,12 +186,22 @@ impl PromptWriter {
 
     /// The prompt for a conversation. It starts with the token for the start of a text where the model wants one.
     pub fn write(&self, request: &ChatRequest<'_>) -> Result<Written, TextError> {
-        let (guard, rendered) = self.render(request)?;
-        let mut written = Written { tokens: Vec::with_capacity(rendered.len() / 3), encoded_bytes: 0 };
-        for span in guard.spans(&rendered, request.messages) {
-            match span {
-                Span::Raw(tokens) => written.tokens.extend_from_slice(tokens),
-                Span::Text(text) => self.write_text(text, &guard, &mut written)?,
+        let messages = self.form.adapt(request.messages);
+        let messages = self.fitting(&messages);
+        let request = ChatRequest { messages: &messages, ..request.clone() };
+        let (guard, rendered) = self.render(&request)?;
+        let mut written = Written::at(self.shape.opening(&rendered));
+        written.tokens.reserve(rendered.len() / 3);
+        let spans = guard.spans(&rendered, request.messages);
+        for (index, span) in spans.iter().enumerate() {
+            match (span, spans.get(index + 1)) {
+                (Span::Raw(tokens), _) => written.tokens.extend_from_slice(tokens),
+                (Span::Text(text), Some(Span::Raw(answer))) => {
+                    // What opened the answer, in place of what the template writes before the text of one.
+                    let text = self.shape.opened(text, || self.thought(answer));
+                    self.write_text(&text, &guard, &mut written)?;
+                }
+                (Span::Text(text), _) => self.write_text(text, &guard, &mut written)?,
             }
         }
         let vocabulary = self.tokenizer.vocabulary();
@@ -149,7 +210,55 @@ impl PromptWriter {
         {
             written.tokens.insert(0, bos);
         }
+        written.lasting = if self.thoughts.forgets { self.lasting(&request, &written)? } else { written.tokens.len() };
         Ok(written)
+    }
+
+    /// The messages, with the tokens of answers where the template leaves room for them as they are.
+    fn fitting<'a>(&self, messages: &'a [Message]) -> Cow<'a, [Message]> {
+        let asked = messages.iter().rposition(|message| message.role == "user").unwrap_or(0);
+        let fits = |index: usize, tokens: &[u32]| {
+            self.shape.repeats && !(self.thoughts.forgets && index < asked && self.thought(tokens))
+        };
+        let misfit = |(index, message): (usize, &Message)| {
+            message.raw.as_ref().is_some_and(|tokens| !fits(index, tokens) && !message.is_bare())
+        };
+        if !messages.iter().enumerate().any(misfit) {
+            return Cow::Borrowed(messages);
+        }
+        let mut messages = messages.to_vec();
+        for (index, message) in messages.iter_mut().enumerate() {
+            if misfit((index, message)) {
+                message.raw = None;
+            }
+        }
+        Cow::Owned(messages)
+    }
+
+    /// Whether an answer holds thoughts.
+    fn thought(&self, answer: &[u32]) -> bool {
+        let end = self.dialect.thoughts_end();
+        match self.tokenizer.vocabulary().special_token(end) {
+            Some(id) => answer.contains(&id),
+            None => String::from_utf8_lossy(&self.tokenizer.decode(answer)).contains(end),
+        }
+    }
+
+    /// How many tokens stay whatever is asked next: those up to the end of the last question.
+    fn lasting(&self, request: &ChatRequest<'_>, written: &Written) -> Result<usize, TextError> {
+        let Some(asked) = request.messages.iter().rposition(|message| message.role == "user") else { return Ok(0) };
+        let mut until = ChatRequest { messages: &request.messages[..=asked], ..request.clone() };
+        until.add_generation_prompt = false;
+        let mut before = Written::at(Opening::Free);
+        let (guard, rendered) = self.render(&until)?;
+        for span in guard.spans(&rendered, until.messages) {
+            match span {
+                Span::Raw(tokens) => before.tokens.extend_from_slice(tokens),
+                Span::Text(text) => self.write_text(text, &guard, &mut before)?,
+            }
+        }
+        let common = before.tokens.iter().zip(&written.tokens).take_while(|(a, b)| a == b).count();
+        Ok(common)
     }
 
     fn render(&self, request: &ChatRequest<'_>) -> Result<(Guard, String), TextError> {
@@ -197,6 +306,13 @@ impl PromptWriter {
     fn segments(&self) -> MutexGuard<'_, Segments> {
         // A panic while the lock is held can at worst leave a segment out of its books; the ids stay right.
         self.segments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Written {
+    /// Nothing yet.
+    fn at(opening: Opening) -> Written {
+        Written { tokens: Vec::new(), encoded_bytes: 0, opening, lasting: 0 }
     }
 }
 

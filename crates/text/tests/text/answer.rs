@@ -7,11 +7,11 @@ fn options() -> AnswerOptions {
     let coder = ToolName { string_parameters: vec!["code".into()], ..ToolName::function("write") };
     let tools =
         vec![ToolName::function("run"), ToolName::function("get_weather"), coder, ToolName::custom("apply_patch")];
-    AnswerOptions { tools, reasoning: Reasoning::None, parallel: true }
+    AnswerOptions { tools, reasoning: Reasoning::None, parallel: true, ..AnswerOptions::default() }
 }
 
 /// Feeds pieces and joins the parts: `‹text›`, `«thoughts»`, `run(arguments)`, with `!` behind a call that was cut off.
-fn read<'a>(options: &AnswerOptions, pieces: impl IntoIterator<Item = &'a str>) -> String {
+pub fn read<'a>(options: &AnswerOptions, pieces: impl IntoIterator<Item = &'a str>) -> String {
     let mut parser = AnswerParser::new(options.clone());
     let mut parts = Vec::new();
     for piece in pieces {
@@ -28,7 +28,7 @@ fn read<'a>(options: &AnswerOptions, pieces: impl IntoIterator<Item = &'a str>) 
     parts.into_iter().map(show).collect::<String>().replace("›‹", "").replace("»«", "")
 }
 
-fn pieces(text: &str, mut length: impl FnMut() -> usize) -> Vec<&str> {
+pub fn pieces(text: &str, mut length: impl FnMut() -> usize) -> Vec<&str> {
     let mut rest = text;
     let mut pieces = Vec::new();
     while !rest.is_empty() {
@@ -286,11 +286,8 @@ fn thoughts() {
     let tags = with(Reasoning::ThinkTags);
     check_with(&tags, "<think>\nHm, <b> `x`.\n</think>\n\nHi", "«Hm, <b> `x`.»‹Hi›");
     check_with(&tags, "\n<think></think>{\"name\": \"run\"}", "run({})");
-    check_with(
-        &tags,
-        "<think>\n<tool_call>{\"name\": \"run\"}</tool_call>\n\n",
-        "«<tool_call>{\"name\": \"run\"}</tool_call>»",
-    );
+    check_with(&tags, "<think>\n<tool_call>{\"name\": \"run\"}</tool_call>\n\n", "run({})");
+    check_with(&tags, "<think>\nOr <tool_call>? No.\n</think>\n\nHi", "«Or <tool_call>? No.»‹Hi›");
     check_with(&tags, " Hi <think>x</think>", "‹ Hi <think>x</think>›");
     check_with(&tags, "<th", "‹<th›");
     check_with(&tags, "```json\n{\"name\": \"run\"}\n```", "run({})");

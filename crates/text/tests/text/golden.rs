@@ -57,6 +57,62 @@ fn qwen_ids() {
     check("qwen2.5-coder-1.5b", include_str!("../golden/qwen2.5-coder.ids.jsonl"));
 }
 
+/// Words of other families over the vocabulary of Qwen: what llama.cpp makes of them where it is not what Qwen's words give.
+#[test]
+fn ids_of_other_words() {
+    let Some(gguf) = models::real("qwen2.5-coder-1.5b") else {
+        return;
+    };
+    let qwen =
+        include_str!("../golden/qwen2.5-coder.ids.jsonl").lines().map(|line| serde_json::from_str(line).unwrap());
+    let qwen: Vec<Value> = qwen.collect();
+    let words = include_str!("../golden/words-corpus.jsonl");
+    let texts: Vec<Value> =
+        CORPUS.lines().chain(words.lines()).map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (pre, golden) in
+        [("qwen35", include_str!("../golden/qwen35.ids.jsonl")), ("glm4", include_str!("../golden/glm4.ids.jsonl"))]
+    {
+        let rows: std::collections::HashMap<usize, Value> = golden
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|row| (row[0].as_u64().unwrap() as usize, row))
+            .collect();
+        let tokenizer = Tokenizer::from_gguf(&with_words(&gguf, pre)).unwrap();
+        let mut compared = 0;
+        for (index, input) in texts.iter().enumerate() {
+            for (place, special) in [(0, Special::Parse), (1, Special::Plain)] {
+                let expected = match rows.get(&index) {
+                    Some(row) => &row[place + 1],
+                    None => &qwen[index][place],
+                };
+                let Some(ids) = expected.as_array() else { continue };
+                let ids: Vec<u32> = ids.iter().map(|id| id.as_u64().unwrap() as u32).collect();
+                assert_eq!(tokenizer.encode(bytes_of(input), special), ids, "{pre} {special:?} {input}");
+                compared += 1;
+            }
+        }
+        println!("{pre}: {compared} encodings compared");
+    }
+}
+
+/// The vocabulary of a file with other words.
+fn with_words(gguf: &model::gguf::Gguf, pre: &str) -> model::gguf::Gguf {
+    let strings = |key: &str| -> Vec<String> {
+        let list = gguf.metadata.strings(key).unwrap();
+        list.iter().map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
+    };
+    let kinds = gguf.metadata.optional::<&Array>("tokenizer.ggml.token_type").unwrap().unwrap().clone();
+    let writer = GgufWriter::new()
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", pre)
+        .strings("tokenizer.ggml.tokens", strings("tokenizer.ggml.tokens"))
+        .strings("tokenizer.ggml.merges", strings("tokenizer.ggml.merges"))
+        .meta("tokenizer.ggml.token_type", Meta::Array(kinds))
+        .meta("tokenizer.ggml.eos_token_id", Meta::U32(151_645))
+        .tensor("pad", &[4096], model::gguf::Format::F32, vec![0; 4096 * 4]);
+    models::gguf(&writer)
+}
+
 /// A vocabulary of `pieces.json` as a file has it.
 fn pieces(model: &str, made: &Value) -> GgufWriter {
     let strings = |key: &str| -> Vec<String> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are not tests to the lint.
 
 mod answer;
+mod dialects;
 mod golden;
 mod grammar;
 mod infill;

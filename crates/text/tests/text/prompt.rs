@@ -253,7 +253,7 @@ fn what_follows_an_answer_is_written_alone() {
         first.add_generation_prompt = true;
         let mut grown = model.tokens(&first);
         grown.extend_from_slice(&raw);
-        grown.extend(model.writer.write_after_answer(&next).unwrap().unwrap().tokens);
+        grown.extend(model.writer.write_after_answer(&next, &Default::default()).unwrap().unwrap().tokens);
         messages.extend(next);
         assert_eq!(grown, model.tokens(&ChatRequest::new(&messages).with_tools(&tools)));
     }
@@ -264,5 +264,5 @@ fn a_template_that_looks_back_is_always_run_whole() {
     // It announces how long the conversation is behind every answer.
     let template = "{% for m in messages %}<|im_start|>{{ m.content }}{{ messages|length }}<|im_end|>{% endfor %}";
     let model = Model::made_up(template);
-    assert_eq!(model.writer.write_after_answer(&[Message::user("x")]).unwrap(), None);
+    assert_eq!(model.writer.write_after_answer(&[Message::user("x")], &Default::default()).unwrap(), None);
 }

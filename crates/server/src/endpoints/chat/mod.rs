@@ -18,6 +18,7 @@ use crate::error::ApiError;
 use crate::generation::answers::{Answers, usage};
 use crate::generation::conversation::Conversation;
 use crate::generation::drafts;
+use crate::generation::thoughts::{self, AnswerStart};
 use crate::generation::tools::ToolSet;
 use crate::generation::{self, Job};
 use crate::guard::owner::Owner;
@@ -59,7 +60,7 @@ pub async fn create(State(shared): State<Arc<Shared>>, owner: Owner, body: Body)
     check(&request, &shared)?;
     let loaded = shared.models.get(request.model.as_deref()).await?;
     let mut warnings = std::mem::take(&mut request.warnings);
-    warn(&request, &loaded, &mut warnings);
+    warn(&request, &mut warnings);
     let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
     tools.check(shared.limits.tools)?;
     let tools = Arc::new(tools);
@@ -96,10 +97,7 @@ pub fn check(request: &ChatRequest, shared: &Shared) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn warn(request: &ChatRequest, loaded: &LoadedModel, warnings: &mut Vec<String>) {
-    if request.reasoning_effort.as_deref().is_some_and(|effort| effort != "none") && !loaded.facts.reasons {
-        warnings.push(format!("`reasoning_effort` was ignored: {} answers without reasoning", loaded.name));
-    }
+fn warn(request: &ChatRequest, warnings: &mut Vec<String>) {
     let tier = request.service_tier.as_deref();
     if let Some(other) = tier.filter(|tier| !["auto", "default", "priority", "fast", "flex"].contains(tier)) {
         warnings.push(format!("`service_tier: {other}` is not known here; priority was used"));
@@ -116,7 +114,8 @@ pub fn prepare(
     let mut warnings = Vec::new();
     let mut conversation = Conversation::of(owner);
     conversation.messages(std::mem::take(&mut request.messages), loaded, &mut warnings)?;
-    let prompt = conversation.write(loaded, tools, true)?;
+    let thinking = thoughts::told(loaded, &request.thinking, "reasoning_effort", &mut warnings);
+    let written = conversation.write(loaded, tools, &thinking, true)?;
     let format = generation::source(&request.format, tools);
     let formatted = format.is_some();
     let job = Job {
@@ -125,10 +124,11 @@ pub fn prepare(
         stop: std::mem::take(&mut request.stop),
         priority: facts::priority_of(request.service_tier.as_deref(), false),
         grammar: generation::grammar(loaded, format, tools)?,
-        answer: generation::answer_options(loaded, tools, formatted),
+        answer: generation::answer_options(loaded, tools, formatted, written.opening),
+        begins: AnswerStart { opening: written.opening, budget: request.thinking.budget, lasting: written.lasting },
         prediction: drafts::prediction(loaded, request.prediction.as_deref(), &mut warnings),
         stored: request.store,
-        ..Job::new(owner, prompt)
+        ..Job::new(owner, written.tokens)
     };
     Ok((job, warnings))
 }

@@ -19,6 +19,7 @@ use crate::endpoints::streamed::{self, Wire};
 use crate::error::ApiError;
 use crate::generation::answers::{Answers, Step};
 use crate::generation::conversation::Conversation;
+use crate::generation::thoughts::{self, AnswerStart};
 use crate::generation::tools::ToolSet;
 use crate::generation::{self, Job};
 use crate::guard::owner::Owner;
@@ -40,9 +41,6 @@ async fn answer(shared: &Shared, owner: Owner, body: Body) -> Result<Response, A
     let mut request = MessagesRequest::read(body::fields(body, &shared.limits).await?)?;
     let loaded = shared.models.get(request.model.as_deref()).await?;
     let mut warnings = std::mem::take(&mut request.warnings);
-    if request.thinking && !loaded.facts.reasons {
-        warnings.push(format!("`thinking` was ignored: {} answers without reasoning", loaded.name));
-    }
     let (stream, model, stop) = (request.stream, request.model.clone(), request.stop.clone());
     let (tools, job, mut more) = prepared(shared, &loaded, owner, request, true).await?;
     warnings.append(&mut more);
@@ -98,7 +96,14 @@ fn prepare(
     let tools = ToolSet::new(&request.tools, &request.tool_choice, request.parallel_tool_calls, &mut warnings)?;
     let mut conversation = Conversation::of(owner);
     conversation.messages(request.messages, loaded, &mut warnings)?;
-    let mut prompt = conversation.write(loaded, &tools, true)?;
+    let mut wish = request.thinking;
+    if request.begun.is_some() {
+        // An answer that has begun thinks no more.
+        (wish.on, wish.effort) = (Some(false), None);
+    }
+    let thinking = thoughts::told(loaded, &wish, "thinking", &mut warnings);
+    let written = conversation.write(loaded, &tools, &thinking, true)?;
+    let mut prompt = written.tokens;
     if let Some(begun) = &request.begun {
         loaded.encode(begun.as_bytes(), Special::Plain, &mut prompt)?;
     }
@@ -115,7 +120,8 @@ fn prepare(
         stop: request.stop,
         priority: facts::priority_of(tier, false),
         grammar: if generate { generation::grammar(loaded, format, &tools)? } else { None },
-        answer: generation::answer_options(loaded, &tools, formatted),
+        answer: generation::answer_options(loaded, &tools, formatted, written.opening),
+        begins: AnswerStart { opening: written.opening, budget: wish.budget, lasting: written.lasting },
         ..Job::new(owner, prompt)
     };
     Ok((Arc::new(tools), job, warnings))

@@ -86,7 +86,7 @@ impl Serving {
     async fn begin(shared: &Shared, common: &Common, form: Form) -> Result<Self, ApiError> {
         let begun = Instant::now();
         let loaded = shared.models.get(Some(name_of(&common.model))).await?;
-        if common.think && !loaded.facts.reasons {
+        if common.think.asks() && !loaded.facts.reasons {
             return Err(ApiError::bad_field("think", format!("{:?} does not support thinking", common.model)));
         }
         let flint = facts::served(&loaded, if common.stream { "lines" } else { "http" }, Vec::new());
@@ -111,6 +111,7 @@ async fn written(
         logprobs: common.logprobs,
         max_tokens: common.max_tokens,
         stop: common.stop.clone(),
+        thinking: common.think.clone(),
         n: 1,
         store: true,
         ..ChatRequest::default()

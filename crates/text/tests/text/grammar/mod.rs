@@ -2,6 +2,7 @@
 //! one token, several ends, and fewer tokens than logits.
 
 mod calls;
+mod dialects;
 mod errors;
 mod lazy;
 mod real;
@@ -90,7 +91,12 @@ impl Lab {
     }
 
     pub fn tools(&self, tools: &[ToolSpec], mode: ToolMode, parallel: bool) -> Result<Grammar, GrammarError> {
-        self.grammars.compile(&GrammarSource::Tools(ToolGrammar { tools: tools.to_vec(), mode, parallel }))
+        self.grammars.compile(&GrammarSource::Tools(ToolGrammar {
+            tools: tools.to_vec(),
+            mode,
+            parallel,
+            dialect: text::Dialect::Hermes,
+        }))
     }
 
     /// The ids of a text, always the longest token that fits: more of them cross borders than with merges.

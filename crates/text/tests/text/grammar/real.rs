@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use serde_json::json;
+use text::Dialect;
 use text::grammar::{Grammar, GrammarSource, Grammars, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind};
 use text::{Special, Tokenizer};
 
@@ -29,7 +30,12 @@ static MODELS: LazyLock<Vec<Real>> = LazyLock::new(|| {
 fn tools(mode: ToolMode) -> GrammarSource {
     let edit = json!({"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}, "line": {"type": "integer"}}, "required": ["path", "text"]});
     let edit = ToolSpec { name: "edit_file".into(), kind: ToolSpecKind::Function { parameters: edit, strict: false } };
-    GrammarSource::Tools(ToolGrammar { tools: vec![weather(), edit, patch()], mode, parallel: true })
+    GrammarSource::Tools(ToolGrammar {
+        tools: vec![weather(), edit, patch()],
+        mode,
+        parallel: true,
+        dialect: Dialect::Hermes,
+    })
 }
 
 /// Every token of the text must be allowed as it is.

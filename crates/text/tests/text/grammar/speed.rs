@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use text::Dialect;
 use text::grammar::{GrammarSource, Grammars, ToolGrammar, ToolMode, ToolSpec, ToolSpecKind};
 use text::{Special, Tokenizer};
 
@@ -32,7 +33,9 @@ fn mask_speed() {
     let mut many: Vec<ToolSpec> =
         (0..100).map(|n| ToolSpec { name: format!("tool_{n}"), kind: kind.clone() }).collect();
     many.push(patch());
-    let tools = |mode| GrammarSource::Tools(ToolGrammar { tools: many.clone(), mode, parallel: true });
+    let tools = |mode| {
+        GrammarSource::Tools(ToolGrammar { tools: many.clone(), mode, parallel: true, dialect: Dialect::Hermes })
+    };
     let call = format!("<tool_call>\n{{\"name\": \"tool_17\", \"arguments\": {text}}}\n</tool_call>");
     let patch = format!("<tool_call>\n{{\"name\": \"apply_patch\"}}\n{PATCH}\n</tool_call>");
     let cases = [

@@ -1,14 +1,14 @@
 //! The parser inside a call, and directly behind one.
 
 use super::Step::{self, Go, Wait};
-use super::{AnswerParser, State, add_delta, leading_space};
+use super::{State, TagParser, add_delta, leading_space};
 use crate::answer::open::{self, Call, Opening, Stop, TAGS, Wrap, starts_with};
 use crate::answer::until::{Found, until};
 use crate::answer::value::{Progress, Value};
-use crate::answer::xml::Xml;
+use crate::answer::xml::{self, Xml};
 use crate::answer::{Part, ToolKind};
 
-impl AnswerParser {
+impl TagParser {
     /// Goes on behind the beginning of a call.
     pub(super) fn begin_call(&mut self, opening: Opening, text: &str, out: &mut Vec<Part>) -> Step {
         let Opening { length, wrap, call } = opening;
@@ -17,7 +17,8 @@ impl AnswerParser {
             Wrap { fence: outer.fence.max(wrap.fence), tag: wrap.tag.or(outer.tag), array: outer.array || wrap.array };
         self.space.clear();
         self.has_arguments = false;
-        let (Call::Arguments { tool, .. } | Call::NoArguments { tool } | Call::Xml { tool }) = call;
+        let (Call::Arguments { tool, .. } | Call::NoArguments { tool } | Call::Xml { tool } | Call::Keys { tool }) =
+            call;
         out.push(Part::CallStart { tool });
         let kind = self.options.tools[tool].kind;
         self.call = Some(kind);
@@ -36,7 +37,8 @@ impl AnswerParser {
                 add_delta(if custom { "" } else { "{}" }, out);
                 self.end_call(true, out);
             }
-            Call::Xml { tool } => self.state = State::Xml(Xml::new(tool)),
+            Call::Xml { tool } => self.state = State::Xml(Xml::new(tool, xml::QWEN)),
+            Call::Keys { tool } => self.state = State::Xml(Xml::new(tool, xml::GLM)),
         }
         Go(length)
     }

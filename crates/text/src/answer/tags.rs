@@ -1,4 +1,4 @@
-//! The state machine that reads an answer: this file the text, `call` the calls.
+//! The state machine that reads text with tags in it: this file the text, `call` the calls.
 
 mod call;
 
@@ -18,9 +18,12 @@ const INDENT_MAX: usize = 32;
 const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
 
+/// Where a call begins inside of thoughts.
+const CALL: &str = "<tool_call>";
+
 /// Reads one answer.
 #[derive(Debug, Clone)]
-pub struct AnswerParser {
+pub struct TagParser {
     options: AnswerOptions,
     state: State,
     /// What the calls just read are wrapped in.
@@ -35,6 +38,8 @@ pub struct AnswerParser {
     call: Option<ToolKind>,
     /// The arguments of this call are not empty.
     has_arguments: bool,
+    /// Said before the first text.
+    lead: &'static str,
     /// No more text will come.
     ending: bool,
     stopped: bool,
@@ -77,7 +82,7 @@ enum Step {
 
 use Step::{Go, Wait};
 
-impl AnswerParser {
+impl TagParser {
     /// A parser at the start of an answer.
     pub fn new(options: AnswerOptions) -> Self {
         let state = match options.reasoning {
@@ -86,7 +91,7 @@ impl AnswerParser {
             Reasoning::ThinkTagsOpened => State::BeforeThoughts { opened: true },
         };
         let skip_space = options.reasoning == Reasoning::ThinkTagsOpened;
-        AnswerParser {
+        TagParser {
             options,
             state,
             wrap: Wrap::default(),
@@ -95,6 +100,7 @@ impl AnswerParser {
             skip_space,
             call: None,
             has_arguments: false,
+            lead: "",
             ending: false,
             stopped: false,
         }
@@ -114,8 +120,24 @@ impl AnswerParser {
         }
     }
 
+    /// This text follows something else: white space at its start is dropped, and `lead` stands before the rest.
+    pub fn begin_with(&mut self, lead: &'static str) {
+        (self.skip_space, self.lead) = (true, lead);
+    }
+
     /// Ends the answer: what was held back comes out, and an open call is closed.
     pub fn finish(&mut self, out: &mut Vec<Part>) {
+        self.interrupt(out);
+        let space = std::mem::take(&mut self.space);
+        let thinking = matches!(self.state, State::Thoughts);
+        if !space.is_empty() && !thinking {
+            add(Part::Text(space), out);
+        }
+        self.state = State::Over;
+    }
+
+    /// The same where something else follows, before which white space is dropped.
+    pub fn interrupt(&mut self, out: &mut Vec<Part>) {
         self.ending = true;
         let held = std::mem::take(&mut self.held);
         let done = self.run(&held, out);
@@ -130,12 +152,11 @@ impl AnswerParser {
         if self.call.is_some() {
             self.end_call(false, out);
         }
-        let space = std::mem::take(&mut self.space);
-        let thinking = matches!(self.state, State::Thoughts);
-        if !space.is_empty() && !thinking {
-            add(Part::Text(space), out);
-        }
-        self.state = State::Over;
+    }
+
+    /// Whether what comes now is thought.
+    pub fn thinking(&self) -> bool {
+        matches!(self.state, State::Thoughts | State::BeforeThoughts { opened: true })
     }
 
     /// Whether the one call that was allowed is over, so that the rest of the answer does not matter.
@@ -231,14 +252,38 @@ impl AnswerParser {
     }
 
     fn thoughts(&mut self, text: &str, out: &mut Vec<Part>) -> Step {
-        if let Some(end) = text.find(END_THINK) {
+        let end = text.find(END_THINK);
+        let call = if self.options.tools.is_empty() { None } else { text.find(CALL) };
+        if let Some(call) = call.filter(|&call| end.is_none_or(|end| call < end)) {
+            if call > 0 {
+                self.say(Part::Reasoning, &text[..call], out);
+                return Go(call);
+            }
+            return match open::read(text, &self.options.tools) {
+                // A call ends the thoughts that were left open around it.
+                Ok(_) => {
+                    self.space.clear();
+                    self.state = State::Start;
+                    Go(0)
+                }
+                Err(Stop::More) if !self.ending => Wait,
+                Err(_) => {
+                    self.say(Part::Reasoning, CALL, out);
+                    Go(CALL.len())
+                }
+            };
+        }
+        if let Some(end) = end {
             self.say(Part::Reasoning, &text[..end], out);
             self.space.clear();
             self.skip_space = true;
             self.state = State::Start;
             return Go(end + END_THINK.len());
         }
-        let held = if self.ending { 0 } else { unfinished(text, END_THINK) };
+        let held = match self.ending {
+            true => 0,
+            false => unfinished(text, END_THINK).max(unfinished(text, CALL)),
+        };
         let length = text.len() - held;
         self.say(Part::Reasoning, &text[..length], out);
         if length == 0 { Wait } else { Go(length) }
@@ -249,6 +294,19 @@ impl AnswerParser {
         if space > 0 {
             self.say(Part::Text, &text[..space], out);
             return Go(space);
+        }
+        // Behind a call there may be thoughts again.
+        if self.options.reasoning != Reasoning::None && text.starts_with('<') {
+            match starts_with(text.as_bytes(), THINK) {
+                Ok(true) => {
+                    self.space.clear();
+                    self.skip_space = true;
+                    self.state = State::Thoughts;
+                    return Go(THINK.len());
+                }
+                Err(_) if !self.ending => return Wait,
+                _ => {}
+            }
         }
         if !self.options.tools.is_empty() && text.starts_with(['{', '[', '<', '`']) {
             return self.candidate(text, out);
@@ -318,6 +376,7 @@ impl AnswerParser {
         let hold = calls || matches!(self.state, State::BeforeThoughts { .. } | State::Thoughts);
         let body = if hold { text.trim_ascii_end() } else { text };
         if !body.is_empty() {
+            add(part(std::mem::take(&mut self.lead).to_string()), out);
             add(part(std::mem::take(&mut self.space)), out);
             add(part(body.to_string()), out);
         }
