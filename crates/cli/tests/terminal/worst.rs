@@ -13,8 +13,8 @@
 //! | 9 invention with the facts at hand | `what_is_known_is_not_invented`; `tools/intent.rs` |
 //! | 10 forced tools with a format, calls in `<tools>` | `server/src/tools.rs`, `text/src/answer`; `clients/more_clients.rs` runs Cline |
 //!
-//! With `FLINT_UNDER_TEST=PATH` the binary of another commit is tried. `talk_on_the_screen` and the others fail with that of
-//! 9bd0c72, where they were met; `docs/internals/notebook.md` has the list.
+//! With `FLINT_UNDER_TEST=PATH` the binary of another commit is tried: nine of them fail with that of 9bd0c72, where they were
+//! met (`docs/threat-model.md`).
 
 use crate::world::{CART, World, printed};
 
