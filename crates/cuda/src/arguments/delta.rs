@@ -156,7 +156,7 @@ pub struct DeltaCall<'a> {
     pub mixed: Slice<'a, f32>,
     /// See `mixed`: a multiple of four.
     pub stride: usize,
-    /// Where alpha and beta are put, `[row][2 value heads]`; behind the gates where there is no other place.
+    /// Alpha and beta, `[row][2 value heads]`, where they are known; otherwise they are made and put behind the gates.
     pub rates: Option<Slice<'a, f32>>,
     /// Scratch, `[row][channels]`.
     pub ready: Slice<'a, f32>,

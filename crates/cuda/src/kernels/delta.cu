@@ -54,6 +54,7 @@ __device__ __forceinline__ DeltaLog log_at(const Delta& p, u8* log, u64 row_byte
 }
 
 #define GATE_ROWS 8
+#define NO_SEQUENCE 0xffffffffu
 
 // A warp has one row of the matrix and up to eight rows of input. As `token_route` and `route` add up scores.
 extern "C" __global__ void __launch_bounds__(SUPER) delta_gates(const __grid_constant__ DeltaRows p) {
@@ -84,51 +85,66 @@ extern "C" __global__ void __launch_bounds__(SUPER) delta_gates(const __grid_con
     }
 }
 
-// Four channels after the convolution, with the rows before from this step or from the state.
-__device__ __forceinline__ void convolved(const DeltaRows& p, const DeltaRun& run, u32 row, u32 channel, float* x) {
-    u32 width = p.stride, position = p.positions[row];
-    const float* own = p.mixed + (u64)row * width + channel;
-    Past past;
-    load_taps(p.delta, channel, past);
-    load_past(p.delta, run.read, position, channel, past);
+// Four channels of a row after the convolution; `past` has the rows before, and then those before the next one.
+__device__ __forceinline__ void
+convolved(const DeltaRows& p, const DeltaRun& run, u32 row, u32 channel, bool follows, Past& past, float* x) {
+    const float* own = p.mixed + (u64)row * p.stride + channel;
+    if (!follows) {
+        // From this step or from the state.
+        load_past(p.delta, run.read, p.positions[row], channel, past);
 #pragma unroll
-    for (u32 i = 0; i < DELTA_TAPS - 1; i++) {
-        u32 back = DELTA_TAPS - 1 - i;
-        if (row >= run.first + back) load_4(own - (u64)back * width, past.rows[i]);
+        for (u32 i = 0; i < DELTA_TAPS - 1; i++) {
+            u32 back = DELTA_TAPS - 1 - i;
+            if (row >= run.first + back) load_4(own - (u64)back * p.stride, past.rows[i]);
+        }
     }
-    load_4(own, x);
+    float own_row[4];
+    load_4(own, own_row);
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) x[e] = own_row[e];
     convolve(past, x);
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) past.rows[0][e] = past.rows[1][e], past.rows[1][e] = past.rows[2][e], past.rows[2][e] = own_row[e];
 }
 
-// A warp has a key head with its queries, or a value head.
+// A warp has a key head with its queries, or a value head, in several rows that follow each other.
 extern "C" __global__ void __launch_bounds__(SUPER) delta_prepare(const __grid_constant__ DeltaRows p) {
     let_next_start();
     wait_for_previous();
     const Delta& s = p.delta;
-    u32 row = blockIdx.x, item = blockIdx.y * (SUPER / WARP) + threadIdx.x / WARP, lane = own_lane();
+    u32 item = blockIdx.y * (SUPER / WARP) + threadIdx.x / WARP, lane = own_lane();
+    u32 each = (p.rows + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * each, end = min(begin + each, p.rows);
     if (item >= s.key_heads + s.value_heads) return;
-    const DeltaRun run = p.runs[p.sequences[row]];
-    float* ready = p.ready + (u64)row * delta_channels(s) + lane * 4;
-    float4* factors = p.factors + (u64)row * s.value_heads;
-    if (item >= s.key_heads) {
-        float v[4];
-        u32 head = item - s.key_heads, channel = (2 * s.key_heads + head) * DELTA;
-        convolved(p, run, row, channel + lane * 4, v);
-        store_4(ready + channel, v);
-        const float* gates = p.rates + (u64)row * p.rates_stride;
-        if (lane == 0) factors[head].x = decay_of(s, head, __ldcg(gates + head));
-        if (lane == 1) factors[head].y = beta_of(__ldcg(gates + s.value_heads + head));
-        return;
-    }
-    float q[4], k[4];
-    u32 channel = item * DELTA, keys = s.key_heads * DELTA;
-    convolved(p, run, row, channel + lane * 4, q);
-    convolved(p, run, row, keys + channel + lane * 4, k);
-    to_length(q, QUERY_SCALE), to_length(k, 1.0f);
-    store_4(ready + channel, q), store_4(ready + keys + channel, k);
-    float qk = warp_sum(dot_4(q, k));
-    for (u32 head = lane; head < s.value_heads; head += WARP) {
-        if (key_head_of(s, head) == item) factors[head].z = qk;
+    bool is_key = item < s.key_heads;
+    u32 keys = s.key_heads * DELTA, channel = (is_key ? item * DELTA : keys + item * DELTA) + lane * 4, head = item - s.key_heads;
+    Past past, past_keys;
+    load_taps(s, channel, past);
+    if (is_key) load_taps(s, keys + channel, past_keys);
+    u32 before = NO_SEQUENCE;
+#pragma unroll 1
+    for (u32 row = begin; row < end; row++) {
+        u32 sequence = p.sequences[row];
+        const DeltaRun& run = p.runs[sequence];
+        bool follows = sequence == before;
+        before = sequence;
+        float* ready = p.ready + (u64)row * delta_channels(s);
+        float4* factors = p.factors + (u64)row * s.value_heads;
+        float x[4], k[4];
+        convolved(p, run, row, channel, follows, past, x);
+        if (!is_key) {
+            store_4(ready + channel, x);
+            const float* rates = p.rates + (u64)row * p.rates_stride;
+            if (lane == 0) factors[head].x = decay_of(s, head, __ldcg(rates + head));
+            if (lane == 1) factors[head].y = beta_of(__ldcg(rates + s.value_heads + head));
+            continue;
+        }
+        convolved(p, run, row, keys + channel, follows, past_keys, k);
+        to_length(x, QUERY_SCALE), to_length(k, 1.0f);
+        store_4(ready + channel, x), store_4(ready + keys + channel, k);
+        float qk = warp_sum(dot_4(x, k));
+        for (u32 other = lane; other < s.value_heads; other += WARP) {
+            if (key_head_of(s, other) == item) factors[other].z = qk;
+        }
     }
 }
 
@@ -209,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) delta_scan(const __gr
         __syncthreads();
         const Scanned& stage = stages[side];
         Operands next_row = operands_of(stage, 0, own, j);
-#pragma unroll 1
+#pragma unroll 4
         for (u32 r = 0; r < rows; r++) {
             // Those of the row that follows are on their way while this one is worked on.
             Operands x = next_row;

@@ -65,10 +65,6 @@ prepare_normed(const Job& job, u32 mark, Input x, float* squares, float* dots, c
     u32 warp = this_thread() / WARP, lane = own_lane(), columns = job.columns, at = warp * SUPER + lane * 8;
     const u32* own = job.input + at;
     float v[8] = {}, w[8];
-#ifdef WITH_DELTA
-    float r[8];
-    if (job.dots) load_8(job.dots, at, columns, r);
-#endif
     note(times, 1);
     if (at < columns) wait_ready_8<0>(poll_8(own), own, mark, v);
     __syncwarp();
@@ -77,6 +73,9 @@ prepare_normed(const Job& job, u32 mark, Input x, float* squares, float* dots, c
     if (lane == 0) squares[warp] = square;
 #ifdef WITH_DELTA
     if (job.dots) {
+        // Near since its description came (`feed_entries`); asked for any earlier it would take registers from everybody.
+        float r[8];
+        load_8(job.dots, at, columns, r);
         take_norm(norm, job, w);
         float dot = super_score(v, w, r);
         if (lane == 0) dots[warp] = dot;

@@ -11,6 +11,9 @@ use crate::error::Error;
 /// Rows that a warp multiplies with a row of the rates, and warps of a block.
 const GATE_ROWS: usize = 8;
 const WARPS: usize = 8;
+/// Rows that a warp of `delta_prepare` has, but for steps of so few.
+const PREPARE_ROWS: usize = 8;
+const PREPARE_ALONE: usize = 64;
 const THREADS: u32 = 256;
 /// Columns of a head that a block of `delta_scan` has.
 const SCAN_COLUMNS: usize = 32;
@@ -105,8 +108,12 @@ impl Kernels {
         let count = rows as u32;
         let groups = |items: usize| items.div_ceil(WARPS) as u32;
         let gates = (groups(2 * value_heads), rows.div_ceil(GATE_ROWS) as u32, 1);
-        self.launch(&deltas.gates, gates, THREADS, 0, held(), &params)?;
-        let prepare = (count, groups(key_heads + value_heads), 1);
+        if call.rates.is_none() {
+            self.launch(&deltas.gates, gates, THREADS, 0, held(), &params)?;
+        }
+        // A warp has several rows where there are many: taps are read once for them, and rows before them too.
+        let each = if rows > PREPARE_ALONE { PREPARE_ROWS } else { 1 };
+        let prepare = (rows.div_ceil(each) as u32, groups(key_heads + value_heads), 1);
         self.launch(&deltas.prepare, prepare, THREADS, 0, held(), &params)?;
         let scan = ((value_heads * DELTA_HEAD / SCAN_COLUMNS) as u32, call.sequences as u32, 1);
         self.launch(&deltas.scan, scan, THREADS, 0, held(), &params)?;

@@ -80,9 +80,9 @@ impl KernelsOptions {
     }
 
     /// Copies of what attention leaves (`kernels/ready_bits.cuh`). Two are 733 tokens/s of the 7B where one is 725, four 1.5 % less of the
-    /// 30B-A3B (H200, 2026-11-17).
+    /// 30B-A3B (H200, 2026-11-17). Of the 35B-A3B two are 806 where one is 800 and four are 785 (H200, 2026-11-19).
     pub(super) fn attended_copies(&self) -> usize {
-        if self.experts { 1 } else { 2 }
+        if self.experts && !self.delta { 1 } else { 2 }
     }
 
     /// Nanoseconds between two looks at what attention leaves.

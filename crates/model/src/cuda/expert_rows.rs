@@ -98,7 +98,8 @@ fn router_cuts(width: usize) -> usize {
     (width / 256).clamp(1, 8)
 }
 
-fn in_halves(net: &Net, values: &Buffer<f32>) -> Result<Buffer<u16>, Error> {
+/// The same values in half precision.
+pub(super) fn in_halves(net: &Net, values: &Buffer<f32>) -> Result<Buffer<u16>, Error> {
     let mut floats = vec![0.0; values.len()];
     values.read(0, &mut floats)?;
     let halves: Vec<u16> = floats.iter().map(|&x| f16::from_f32(x).to_bits()).collect();

@@ -5,16 +5,16 @@
 //! through experts are in `expert_rows.rs`.
 
 use super::decode::delta_weights;
-use super::expert_rows::ExpertRows;
+use super::expert_rows::{ExpertRows, in_halves};
 use super::inputs::Inputs;
 use super::rows::StepKind;
 use super::weights::{Attention, Delta, Layer, Mixer};
 use super::{Net, ROWS_MAX, SEQUENCES_MAX};
 use crate::backend::Chunk;
 use ::cuda::{
-    AddPartsCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, Device, EmbedCall, Error, ExpandCall, FlashCall,
-    GemmCall, GemmOutput, GemmPackedCall, GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, ScaleRowsCall,
-    Slice, StoreCall, pack,
+    AddPartsCall, Buffer, DeltaCall, DeltaOutput, DeltaShape, EmbedCall, Error, ExpandCall, FlashCall, GemmCall,
+    GemmOutput, GemmPackedCall, GemmPackedThen, Matrix, NormCall, Part, Pinned, QueryTile, ScaleRowsCall, Slice,
+    StoreCall, pack,
 };
 
 /// Query rows of one tile of attention.
@@ -49,6 +49,8 @@ pub(super) struct Prefill {
 /// What layers with recurrent states need.
 struct StateRows {
     mixed: Buffer<f32>,
+    /// Of every layer with a state, what alpha and beta are made with, in half precision as their input is.
+    matrices: Vec<Buffer<u16>>,
     rates: Buffer<f32>,
     ready: Buffer<f32>,
     factors: Buffer<f32>,
@@ -56,10 +58,15 @@ struct StateRows {
 }
 
 impl StateRows {
-    fn new(device: &Device, shape: DeltaShape) -> Result<StateRows, Error> {
-        let rows = |floats: usize| Buffer::zeroed(device, ROWS_MAX * floats);
+    fn new(net: &Net, shape: DeltaShape) -> Result<StateRows, Error> {
+        let rows = |floats: usize| Buffer::zeroed(&net.device, ROWS_MAX * floats);
+        let deltas = net.weights.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Delta(delta) => Some(delta),
+            Mixer::Attention(_) => None,
+        });
         Ok(StateRows {
             mixed: rows(shape.channels() + shape.values())?,
+            matrices: deltas.map(|delta| in_halves(net, &delta.rates)).collect::<Result<_, _>>()?,
             rates: rows(2 * shape.value_heads)?,
             ready: rows(shape.channels())?,
             factors: rows(4 * shape.value_heads)?,
@@ -84,7 +91,7 @@ impl Prefill {
             x: Buffer::zeroed(device, ROWS_MAX * width)?,
             heads: Buffer::zeroed(device, ROWS_MAX * net.heads_width())?,
             half: Buffer::zeroed(device, ROWS_MAX * width.max(mixed))?,
-            state_rows: net.states.as_ref().map(|states| StateRows::new(device, states.shape)).transpose()?,
+            state_rows: net.states.as_ref().map(|states| StateRows::new(net, states.shape)).transpose()?,
             queries: Buffer::zeroed(device, ROWS_MAX * q)?,
             gated: Buffer::zeroed(device, ROWS_MAX * ff)?,
             expanded: Buffer::zeroed(device, largest)?,
@@ -168,6 +175,14 @@ impl Prefill {
         let (states, own) = both.ok_or_else(|| Error::Unsupported("recurrent states".to_owned()))?;
         let (input, parts) = (self.half.all(), [&delta.qkv, &delta.gate]);
         self.product(net, (kind, rows), input, &parts, None, GemmPackedThen::Store(own.mixed.all()))?;
+        net.kernels.gemm(&GemmCall {
+            input,
+            weights: own.matrices[delta.index].all(),
+            shape: (rows, 2 * states.shape.value_heads, net.config.embedding),
+            bias: None,
+            output: GemmOutput::Store(own.rates.all()),
+            cuts: 1,
+        })?;
         net.kernels.delta(&DeltaCall {
             shape: states.shape,
             states: states.view(),
