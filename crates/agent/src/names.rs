@@ -3,6 +3,8 @@
 //! The model is told once, with what exists instead, and answers again. What is still unknown then is shown and written only if
 //! the person says so: a name that nobody knows may be right, as one of a package that is installed elsewhere.
 
+mod prose;
+
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +19,21 @@ use crate::turn_context::TurnContext;
 
 /// Names that are told of one answer.
 const TOLD_MAX: usize = 5;
+
+/// Files in which projects say what they use, and bytes of one that are read.
+const MANIFESTS: &[&str] = &[
+    "pyproject.toml",
+    "requirements.txt",
+    "requirements-dev.txt",
+    "setup.py",
+    "setup.cfg",
+    "Pipfile",
+    "environment.yml",
+    "Cargo.toml",
+    "Cargo.lock",
+    "package.json",
+];
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 
 /// What is done about unknown names, as configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +172,68 @@ fn of_language(index: &Index, library: &mut Library, level: Level, files: &[&Cha
     found
 }
 
+/// Tells of names and packages in what the model said that nothing knows. `request` is what was asked: its names are known.
+pub async fn tell(ctx: &mut TurnContext, said: &str, request: &str) {
+    let request: HashSet<&str> = terms::identifiers(request).map(|(_, name)| name).collect();
+    let is_asked = |name: &str| terms::identifiers(name).all(|(_, part)| request.contains(part));
+    let names = prose::names(said).into_iter().filter(|name| !is_asked(name));
+    let names: Vec<String> = names.take(TOLD_MAX).map(str::to_owned).collect();
+    let packages: Vec<String> =
+        prose::installed(said).into_iter().filter(|name| !is_asked(name)).map(str::to_owned).collect();
+    if ctx.config().names == Setting::Off || names.is_empty() && packages.is_empty() {
+        return;
+    }
+    let (index, libraries, root, state) = parts(ctx);
+    let work = tokio::task::spawn_blocking(move || {
+        index.with(|index| {
+            let (mut names, mut packages) = (names, packages);
+            let languages: HashSet<Language> = index.paths().filter_map(Language::of).collect();
+            // Where there is code whose packages are not read, nobody can say that a name does not exist.
+            if languages.is_empty() || !languages.iter().all(|language| is_checked(*language)) {
+                names.clear();
+            }
+            names.retain(|name| index.files_with(name).is_empty());
+            packages.retain(|name| !manifests_have(&root, name));
+            let mut nearest: HashMap<String, Vec<String>> = HashMap::new();
+            for language in [Language::Python, Language::Rust, Language::Script] {
+                libraries.with(language, &root, state.as_deref(), |library| {
+                    packages.retain(|name| !library.has_package(name) && !library.has_package(&name.replace('-', "_")));
+                    if !languages.contains(&language) {
+                        return;
+                    }
+                    library.load(imported(index, language), 1);
+                    if library.packages().next().is_none() {
+                        names.clear();
+                    }
+                    let known = Names::new(index, library, Level::Words);
+                    names.retain(|name| !known.has(name));
+                    nearest = names.iter().map(|name| (name.clone(), known.nearest(name))).collect();
+                });
+            }
+            let near = |name: &String| nearest.remove(name).unwrap_or_default();
+            let near: Vec<Vec<String>> = names.iter().map(near).collect();
+            (names.into_iter().zip(near).collect::<Vec<_>>(), packages)
+        })
+    });
+    let (names, packages) = work.await.unwrap_or_default();
+    for (name, nearest) in names {
+        let near = if nearest.is_empty() { String::new() } else { format!("; there is `{}`", nearest.join("`, `")) };
+        ctx.notice(format!("nothing here knows `{name}`, which the answer names{near}")).await;
+    }
+    for package in packages {
+        ctx.notice(format!("nothing here knows the package `{package}`: see that it exists before you install it"))
+            .await;
+    }
+}
+
+/// Whether the project says that it uses a package.
+fn manifests_have(root: &std::path::Path, package: &str) -> bool {
+    MANIFESTS.iter().any(|name| {
+        let text = boundary::file::read_below(root, std::path::Path::new(name), MANIFEST_BYTES_MAX).unwrap_or_default();
+        String::from_utf8_lossy(&text).contains(package)
+    })
+}
+
 /// Unknown names in a sentence each, with where they stand.
 pub fn said(found: &Found) -> String {
     let told = found.iter().take(TOLD_MAX).map(|(path, one)| format!("{}:{}: {one}", path.display(), one.line + 1));
@@ -178,13 +257,13 @@ mod tests {
         let old = "import wire\n\n\ndef f():\n    odd_one()\n";
         index.put(std::path::Path::new("b.py"), "def helper():\n    pass\n");
         let new = format!(
-            "{old}    wire.send(helper())\n    wire.post(1)\n    made_here()\n    wanted()\n\n\ndef made_here():\n    pass\n"
+            "{old}    wire.send(helper())\n    wire.post(1)\n    made_here()\n    zyxwv()\n\n\ndef made_here():\n    pass\n"
         );
         let files = [Changed { path: "a.py".into(), old: old.to_owned(), new }];
         let files: Vec<&Changed> = files.iter().collect();
-        let found = of_language(&index, &mut library, Level::Members, &files, "call wanted()");
+        let found = of_language(&index, &mut library, Level::Members, &files, "call zyxwv()");
         assert_eq!(said(&found), "a.py:7: `wire` has no `post`");
         let found = of_language(&index, &mut library, Level::Members, &files, "");
-        assert_eq!(said(&found), "a.py:7: `wire` has no `post`\na.py:9: `wanted` does not exist");
+        assert_eq!(said(&found), "a.py:7: `wire` has no `post`\na.py:9: `zyxwv` does not exist");
     }
 }

@@ -14,6 +14,7 @@ use crate::event::{Event, Outcome};
 use crate::facts::{self, Found, Missing, Project};
 use crate::intent::Intent;
 use crate::intent::language::Language;
+use crate::names;
 use crate::turn::{End, Reply, Step};
 use crate::turn_context::{During, TurnContext};
 
@@ -51,6 +52,7 @@ pub async fn turn(ctx: &mut TurnContext, prompt: &Prompt, intent: Intent) -> Out
         Ok(_) => {}
         Err(why) => return Outcome::Failed { why },
     }
+    names::tell(ctx, &said, &prompt.text).await;
     // Whoever wants JSON wants nothing behind it.
     if let Some(known) = known.filter(|_| intent != Intent::Command && ctx.options.output_schema.is_none()) {
         let citations = facts::citations(&known.project, &known.found, &prompt.text, &said);

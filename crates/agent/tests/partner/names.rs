@@ -61,3 +61,20 @@ async fn names_are_not_looked_for_where_the_person_does_not_want_it() {
     assert_eq!(talk.ask("Make last in module.py use wire.").await, Outcome::Done);
     assert!(world.read("module.py").contains("fetch_last"));
 }
+
+#[tokio::test]
+async fn names_that_a_sentence_invents_are_marked_and_packages_that_nobody_has() {
+    let said =
+        "`last` calls `fetch_end()` of `wire`, then `fetch_everything()`. Run `pip install wire left-pad` first.";
+    let mut world = world([Say::all(said)]).await;
+    world.settings.push("intent=\"answer\"".to_owned());
+    let mut talk = world.start();
+    assert_eq!(talk.ask("What does last call?").await, Outcome::Done);
+    let told = talk.notices();
+    assert!(
+        told.contains("nothing here knows `fetch_everything`, which the answer names; there is `fetch_end`"),
+        "{told}"
+    );
+    assert!(told.contains("nothing here knows the package `left-pad`"), "{told}");
+    assert!(!told.contains("`wire`") && !told.contains("knows `fetch_end`"), "{told}");
+}

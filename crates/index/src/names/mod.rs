@@ -196,7 +196,7 @@ impl<'a> Names<'a> {
 
     fn is_word(&self, found: &Scan<'_>, name: &str) -> bool {
         found.made.contains(name)
-            || found.imported.contains(name)
+            || found.aliases.contains(name)
             || self.made.contains(name)
             || name.chars().all(|c| c == '_')
             || self.has(name)

@@ -54,6 +54,8 @@ pub struct Scan<'a> {
     pub made: HashSet<&'a str>,
     /// The names that its imports bring in, as it calls them.
     pub imported: HashSet<&'a str>,
+    /// Those of them that it gives itself, behind `as`.
+    pub aliases: HashSet<&'a str>,
 }
 
 /// Words that a name is not, or before which one is declared.
@@ -464,6 +466,7 @@ fn import<'a>(
     let name = token.name;
     if previous == "as" {
         found.imported.insert(name);
+        found.aliases.insert(name);
         return;
     }
     // `from` and `import` of a module's own path are no names.

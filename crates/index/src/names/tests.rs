@@ -77,6 +77,7 @@ fn what_exists_nowhere_is_told_with_what_is_near() {
 fn imports_lead_somewhere() {
     let project = Project::python();
     project.check(Level::Words, "a.py", "from wire import add_item\n", &[]);
+    project.check(Level::Words, "a.py", "from wire import nope as n\n\nn()\n", &["`nope` does not exist"]);
     project.check(Level::Imports, "a.py", "from wire import add_item\n", &["`wire` has no `add_item`"]);
     project.check(
         Level::Imports,
