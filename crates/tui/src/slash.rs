@@ -251,6 +251,7 @@ mod tests {
                 "/choose" => "/choose 2".to_owned(),
                 "/style" => "/style pair".to_owned(),
                 "/queue" => "/queue more".to_owned(),
+                "/where" => "/where are retries counted?".to_owned(),
                 name => name.to_owned(),
             };
             assert!(matches!(parse(&line), Some(Ok(_))), "{line}");
