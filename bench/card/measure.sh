@@ -4,7 +4,7 @@
 #   bench/card/measure.sh FLINT VOCABULARY [SHAPE...] > results.jsonl
 #
 # VOCABULARY is any GGUF file of the family: its tokens and template are used and its weights are not, so a file without
-# tensors will do (bench/card/vocabulary.py makes one). FLINT_COMMIT names the state that FLINT was built from. With LLAMA_BENCH, the
+# tensors will do (bench/card/vocabulary.py makes one). FLINT_BUILD_COMMIT names the state that FLINT was built from. With LLAMA_BENCH, the
 # llama-bench of a llama.cpp built for the card, that runs right after each shape, on a file of it (19 GB for the largest, in TMPDIR).
 set -eu
 here=$(dirname "$0") flint=$1 vocabulary=$2 files=$(mktemp -d)

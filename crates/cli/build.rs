@@ -1,4 +1,4 @@
-//! Tells the binary which commit it is built from: `FLINT_COMMIT` where it is set, as in a container, else git's word.
+//! Tells the binary which commit it is built from: `FLINT_BUILD_COMMIT` where it is set, as in a container, else git's word.
 #![allow(
     clippy::disallowed_macros,
     clippy::disallowed_methods,
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-env-changed=FLINT_COMMIT");
-    let given = std::env::var("FLINT_COMMIT").ok().filter(|commit| !commit.is_empty());
+    println!("cargo:rerun-if-env-changed=FLINT_BUILD_COMMIT");
+    let given = std::env::var("FLINT_BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
     let commit = given.or_else(of_checkout).map(|commit| format!(" ({commit})")).unwrap_or_default();
     println!("cargo:rustc-env=FLINT_VERSION={}{commit}", env!("CARGO_PKG_VERSION"));
 }

@@ -84,10 +84,10 @@ pub fn set_version(version: &'static str) {
     let _ = VERSION.set(version);
 }
 
-/// The commit this program was built from, unless `FLINT_COMMIT` says another.
+/// The commit this program was built from, unless `FLINT_BUILD_COMMIT` says another.
 pub fn commit() -> Option<String> {
     let built = || VERSION.get()?.split_once('(').and_then(|(_, commit)| commit.split(' ').next());
-    std::env::var("FLINT_COMMIT").ok().or_else(|| built().map(str::to_owned))
+    std::env::var("FLINT_BUILD_COMMIT").ok().or_else(|| built().map(str::to_owned))
 }
 
 /// The middle value.

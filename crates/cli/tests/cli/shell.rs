@@ -40,7 +40,7 @@ fn the_version_names_the_commit() {
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     // A checkout, unless these are sources without one.
-    if git(&["rev-parse", "--show-toplevel"]).is_some() && std::env::var_os("FLINT_COMMIT").is_none() {
+    if git(&["rev-parse", "--show-toplevel"]).is_some() && std::env::var_os("FLINT_BUILD_COMMIT").is_none() {
         let known = git(&["rev-parse", "--verify", commit.split(' ').next().unwrap_or_default()]);
         assert!(known.is_some(), "{line} names no commit of this checkout");
     }
