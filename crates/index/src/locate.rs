@@ -144,9 +144,10 @@ impl Index {
             })
         };
         let shared = query.terms.iter().filter(|asked| has(asked.term));
-        let mut found: Vec<(f64, u32)> = shared.map(|asked| (asked.rarity[0], asked.term)).collect();
-        found.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        found.iter().map(|(_, term)| self.vocabulary.terms.text(*term).to_owned()).collect()
+        let text = |term: u32| self.vocabulary.terms.text(term);
+        let mut found: Vec<(f64, &str)> = shared.map(|asked| (asked.rarity[0], text(asked.term))).collect();
+        found.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(other.1)));
+        found.into_iter().map(|(_, term)| term.to_owned()).collect()
     }
 
     /// Finds the definition of a file that a question is about.
