@@ -118,6 +118,12 @@ impl Kernels {
         self.persistent.is_some() && fits && feed_forward.div_ceil(pack::TILE_ROWS) >= blocks
     }
 
+    /// Whether a persistent step can have layers with recurrent states: each head of values has two rates, each made by a
+    /// multiprocessor of its own that is not spared rows of q, k and v.
+    pub fn has_states(&self, value_heads: usize) -> bool {
+        2 * value_heads + self.options.attending() <= self.device.facts().multiprocessors as usize
+    }
+
     /// A recorder of a persistent step, to be given the calls of one row.
     pub fn recorder(&self) -> Recorder<'_> {
         Recorder::new(self)

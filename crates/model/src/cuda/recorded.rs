@@ -38,7 +38,7 @@ impl Shape {
 
 /// Whether a step of so many rows is one kernel.
 pub(super) fn is_persistent(net: &Net, rows: usize) -> bool {
-    let (Config { embedding, feed_forward, layers, experts, .. }, kernels) = (&net.config, &net.kernels);
+    let (Config { embedding, feed_forward, layers, experts, delta_net, .. }, kernels) = (&net.config, &net.kernels);
     let has = match experts {
         Some(e) => {
             net.weights.layers.iter().all(|layer| layer.is_alike())
@@ -46,5 +46,5 @@ pub(super) fn is_persistent(net: &Net, rows: usize) -> bool {
         }
         None => kernels.has_persistent(*embedding, *feed_forward, *layers),
     };
-    rows == 1 && has
+    rows == 1 && has && delta_net.as_ref().is_none_or(|delta| kernels.has_states(delta.value_heads))
 }
